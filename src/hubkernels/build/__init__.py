@@ -1,0 +1,1 @@
+"""The straight line of a build: select -> scan -> plan -> run -> bundle."""

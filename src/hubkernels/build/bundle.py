@@ -1,0 +1,61 @@
+"""From objects to the artifact: a whole folder, moved into place at once."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hubkernels.errors import InputError, Problem
+from hubkernels.host.files import disk_errors, read_memory, replace_folder, write_atomically
+from hubkernels.model.artifact import METADATA, Artifact, with_digest
+from hubkernels.model.digest import digest_folder
+from hubkernels.model.plan import BuildPlan
+
+
+def is_current(plan: BuildPlan, folder: Path) -> bool:
+    """Whether the folder holds just what the plan would make: its metadata, and files with the digest it names."""
+    if not (folder / METADATA).is_file():
+        return False
+    found = read_memory(folder / METADATA)
+    files = digest_folder(folder)
+    names = {file.target for file in plan.files} | {plan.library_name}
+    return found == with_digest(dict(plan.metadata), files) and set(files) == names
+
+
+def bundle(plan: BuildPlan, root: Path, folder: Path, attic: Path, provenance: Mapping[str, Any]) -> Artifact:
+    """Put the artifact together and move it to ``folder``; how it was built goes beside it.
+
+    root: the project's folder. attic: a folder on the same disk for what is not finished.
+    """
+    with disk_errors(folder):
+        attic.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=attic, prefix=f"{plan.variant}.") as scratch:
+            staged = Path(scratch) / plan.variant
+            _stage(plan, root, staged)
+            replace_folder(staged, folder, attic)
+    note = {"variant": plan.variant, "id": plan.op_id, **provenance}
+    write_atomically(folder.parent / f"{folder.name}.build.json", _json(note))
+    return Artifact(plan.package, plan.variant, plan.op_id, folder, fresh=True)
+
+
+def _stage(plan: BuildPlan, root: Path, staged: Path) -> None:
+    staged.mkdir()
+    for file in plan.files:
+        target = staged / file.target
+        if target.name == plan.library_name:
+            raise InputError(Problem(f"{file.source} has the name of the library", hint="rename it"))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if file.text is not None:
+            target.write_text(file.text, encoding="utf-8")
+        elif file.source is not None:
+            shutil.copyfile(root / file.source, target)
+    shutil.copyfile(root / plan.library, staged / plan.library_name)
+    (staged / METADATA).write_bytes(_json(with_digest(dict(plan.metadata), digest_folder(staged))))
+
+
+def _json(value: Mapping[str, Any]) -> bytes:
+    return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()

@@ -1,0 +1,78 @@
+"""A plan's steps as build.ninja, and what ninja says while it runs them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from io import StringIO
+
+from ninja.ninja_syntax import Writer, escape
+
+from hubkernels.build.report import Progress
+from hubkernels.model.plan import Step
+
+STATUS = "\x1f%f/%t "
+"""NINJA_STATUS: a control character no compiler prints, then finished and total."""
+
+
+@dataclass(frozen=True)
+class FailedStep:
+    output: str
+    diagnostics: str
+
+
+def render(steps: Iterable[Step], work: str) -> str:
+    """build.ninja for these steps. Each writes beside its output and renames, so a kill leaves no half file.
+
+    work: folder of ninja's own log.
+    """
+    text = StringIO()
+    writer = Writer(text, width=10**6)
+    writer.variable("ninja_required_version", "1.10")
+    writer.variable("builddir", escape(work))
+    writer.rule("run", "$command", description="$label")
+    for step in steps:
+        variables = {"command": escape(_shell(step)), "label": escape(step.label)}
+        writer.build(_escape(step.output), "run", variables=variables, order_only=[_escape(i) for i in step.inputs])
+    return text.getvalue()
+
+
+def _shell(step: Step) -> str:
+    part = f"{shlex.quote(step.output)}.$$"  # the shell's own process number: two builds do not share it
+    words = [part if word == Step.OUTPUT else shlex.quote(word) for word in step.command]
+    return f"{' '.join(words)} && mv -f {part} {shlex.quote(step.output)} || {{ rm -f {part}; exit 1; }}"
+
+
+def _escape(path: str) -> str:
+    return path.replace("$", "$$").replace(" ", "$ ").replace(":", "$:")
+
+
+def read_output(lines: Iterable[str]) -> Iterator[Progress | FailedStep | str]:
+    """Tell ninja's lines apart: progress, failed steps with all they printed, and anything else as it is."""
+    failed: str | None = None
+    diagnostics: list[str] = []
+    for line in lines:
+        if failed is not None and (line.startswith(("\x1f", "FAILED: ", "ninja: "))):
+            yield FailedStep(failed, "\n".join(diagnostics[1:]))  # the first line is the command
+            failed, diagnostics = None, []
+        if line.startswith("\x1f"):
+            yield _progress(line)
+        elif line.startswith("FAILED: "):
+            failed = line.removeprefix("FAILED: ").split("] ", 1)[-1].strip()
+        elif failed is not None:
+            diagnostics.append(line)
+        else:
+            yield line
+    if failed is not None:
+        yield FailedStep(failed, "\n".join(diagnostics[1:]))
+
+
+def _progress(line: str) -> Progress:
+    count, _, label = line[1:].partition(" ")
+    finished, _, total = count.partition("/")
+    return Progress(int(finished), int(total), label)
+
+
+def find_step(steps: Sequence[Step], output: str) -> Step:
+    return next(step for step in steps if step.output == output)

@@ -1,0 +1,158 @@
+"""Which variants of a package are built here, and the reason for each that is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from hubkernels.config.variant_table import VariantRow
+from hubkernels.errors import EnvironmentLacksError, InputError, Problem, nearest
+from hubkernels.host.machine import OLDEST_TORCH, Machine
+from hubkernels.model.backend import CPU
+from hubkernels.model.project import Package, Torch, TorchNoarch, TvmFfi
+from hubkernels.model.variant import Decisions, Rejection, Variant, index_by_tag
+
+BUILT_BACKENDS = frozenset({CPU})
+"""Backends that have a toolchain module."""
+
+Rule = Callable[[Package, Variant, Machine], str | None]
+
+
+def select(package: Package, rows: Iterable[VariantRow], machine: Machine) -> Decisions:
+    """Decide on every variant that the table and the package make possible."""
+    accepted: list[Variant] = []
+    rejected: list[Rejection] = []
+    for variant in candidates(package, rows):
+        reasons = tuple(why for rule in RULES if (why := rule(package, variant, machine)))
+        if reasons:
+            rejected.append(Rejection(variant, reasons))
+        else:
+            accepted.append(variant)
+    return Decisions(tuple(accepted), tuple(rejected))
+
+
+def candidates(package: Package, rows: Iterable[VariantRow]) -> tuple[Variant, ...]:
+    """Every variant of the table: one a torch release, or one for all of them with a stable ABI."""
+    stable = package.framework.stable_abi if isinstance(package.framework, Torch) else {}
+    found = []
+    for row in rows:
+        target = stable.get(row.backend.name)
+        for torch in (target,) if target else row.torch:
+            found += [Variant(torch, row.backend, p, row.version, stable_abi=bool(target)) for p in row.platforms]
+    return tuple(index_by_tag(found).values())
+
+
+def choose(decisions: Decisions, package: Package, tags: Iterable[str] = ()) -> tuple[Variant, ...]:
+    """The accepted variants, or those of them that were asked for.
+
+    Raises InputError for a tag that does not exist or was rejected, EnvironmentLacksError when nothing is left.
+    """
+    wanted = tuple(tags)
+    for tag in wanted:
+        _refuse_unknown(tag, decisions, package)
+    chosen = tuple(variant for variant in decisions.accepted if not wanted or variant.tag in wanted)
+    if not chosen:
+        why = sorted({reason for rejection in decisions.rejected for reason in rejection.reasons})
+        raise EnvironmentLacksError(
+            Problem(
+                "\n".join((f"no variant of {package.name} can be built here", *(f"  - {reason}" for reason in why))),
+                hint="`kernel-builder list-variants` tells the reasons one variant at a time",
+            )
+        )
+    return chosen
+
+
+def _refuse_unknown(tag: str, decisions: Decisions, package: Package) -> None:
+    rejected = {rejection.variant.tag: rejection.reasons for rejection in decisions.rejected}
+    if tag in rejected:
+        raise InputError(
+            Problem("\n".join((f"{package.name}: {tag} is not built here", *(f"  - {why}" for why in rejected[tag]))))
+        )
+    known = (*(variant.tag for variant in decisions.accepted), *rejected)
+    if tag not in known:
+        hint = nearest(tag, known) or "`kernel-builder list-variants` prints them all"
+        raise InputError(Problem(f"{package.name} has no variant {tag}", hint=hint))
+
+
+def _backend_is_declared(package: Package, variant: Variant, _: Machine) -> str | None:
+    if variant.backend in package.backends:
+        return None
+    return f"general.backends does not name {variant.backend.name}"
+
+
+def _framework_is_built(package: Package, _: Variant, __: Machine) -> str | None:
+    match package.framework:
+        case TorchNoarch():
+            return "torch-noarch packages are not built yet"
+        case TvmFfi():
+            return "tvm-ffi packages are not built yet"
+        case Torch():
+            return None
+
+
+def _toolchain_exists(_: Package, variant: Variant, __: Machine) -> str | None:
+    if variant.backend in BUILT_BACKENDS:
+        return None
+    built = ", ".join(sorted(backend.name for backend in BUILT_BACKENDS))
+    return f"this hubkernels has no {variant.backend.name} toolchain (it has {built})"
+
+
+def _platform_is_here(_: Package, variant: Variant, machine: Machine) -> str | None:
+    if variant.platform == machine.platform:
+        return None
+    return f"built on {variant.platform}, this machine is {machine.platform}"
+
+
+def _torch_is_installed(_: Package, variant: Variant, machine: Machine) -> str | None:
+    """The installed torch gives the headers: newer ones serve an older stable ABI, the C++ ABI wants its own."""
+    if machine.torch is None:
+        return "torch is not installed"
+    if machine.torch.version < OLDEST_TORCH:
+        return f"the installed torch {machine.torch.release} is older than {OLDEST_TORCH}"
+    installed = machine.torch.version.minor
+    if variant.stable_abi:
+        fits = variant.torch <= installed
+        return None if fits else f"needs the headers of torch >= {variant.torch}, {machine.torch.release} is installed"
+    fits = variant.torch == installed
+    return None if fits else f"needs the headers of torch {variant.torch}, {machine.torch.release} is installed"
+
+
+def _torch_is_in_bounds(package: Package, variant: Variant, _: Machine) -> str | None:
+    framework = package.framework
+    if not isinstance(framework, Torch) or variant.stable_abi:
+        return None
+    if framework.minver and variant.torch < framework.minver.minor:
+        return f"torch.minver is {framework.minver}"
+    if framework.maxver and variant.torch > framework.maxver.minor:
+        return f"torch.maxver is {framework.maxver}"
+    return None
+
+
+def _release_is_in_bounds(package: Package, variant: Variant, _: Machine) -> str | None:
+    bounds = package.requirements.get(variant.backend.name)
+    if bounds is None or variant.backend_version is None:
+        return None
+    if bounds.minver and variant.backend_version < bounds.minver:
+        return f"general.{variant.backend.name}.minver is {bounds.minver}"
+    if bounds.maxver and variant.backend_version > bounds.maxver:
+        return f"general.{variant.backend.name}.maxver is {bounds.maxver}"
+    return None
+
+
+def _has_sources(package: Package, variant: Variant, _: Machine) -> str | None:
+    framework = package.framework
+    if not isinstance(framework, Torch) or framework.sources or package.sections_for(variant.backend):
+        return None
+    return f"no sources: torch.src is empty and no kernel section has backend {variant.backend.name}"
+
+
+RULES: tuple[Rule, ...] = (
+    _backend_is_declared,
+    _framework_is_built,
+    _toolchain_exists,
+    _platform_is_here,
+    _torch_is_installed,
+    _torch_is_in_bounds,
+    _release_is_in_bounds,
+    _has_sources,
+)
+

@@ -1,0 +1,4 @@
+import typer
+app = typer.Typer()
+@app.callback()
+def _a() -> None: ...

@@ -1,0 +1,40 @@
+"""`kernel-builder build`."""
+
+from __future__ import annotations
+
+import time
+
+from hubkernels.cli.console import columns, report, say_json
+from hubkernels.cli.options import HERE, Jobs, Json, Packages, ProjectFolder, Variants, open_project
+
+
+def build(
+    packages: Packages = None,
+    variant: Variants = None,
+    project: ProjectFolder = HERE,
+    jobs: Jobs = None,
+    json: Json = False,
+) -> None:
+    """Build artifacts into build/PACKAGE/VARIANT; what has not changed is not built again."""
+    builder, chosen = open_project(project, packages, jobs)
+    rows: list[tuple[str, ...]] = []
+    results: list[dict[str, object]] = []
+    started = time.monotonic()
+    for artifact in builder.build_all(chosen, variant or (), report):
+        seconds = time.monotonic() - started
+        state = "built" if artifact.fresh else "up to date"
+        rows.append((state, artifact.package, artifact.variant, str(artifact.folder), f"{seconds:.1f} s"))
+        results.append(
+            {
+                "package": artifact.package,
+                "variant": artifact.variant,
+                "id": artifact.op_id,
+                "folder": str(artifact.folder),
+                "built": artifact.fresh,
+            }
+        )
+        started = time.monotonic()
+    if json:
+        say_json(results)
+    else:
+        columns(rows)

@@ -1,0 +1,43 @@
+"""How verbs print: results to standard output, progress and errors to standard error."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from hubkernels.build.report import Progress
+
+
+def say(text: str = "") -> None:
+    typer.echo(text)
+
+
+def say_json(value: object) -> None:
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def error(text: str) -> None:
+    typer.echo(f"error: {text}", err=True)
+
+
+def report(event: Progress | str) -> None:
+    """Print what a running build tells."""
+    line = event if isinstance(event, str) else f"[{event.finished}/{event.total}] {event.label}"
+    typer.echo(line, err=True)
+
+
+def columns(rows: Sequence[Sequence[str]]) -> None:
+    """Print rows with aligned columns, the last one ragged."""
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths[:-1], strict=True)]
+        say("  ".join((*cells, row[-1])).rstrip())
+
+
+def facts(values: Mapping[str, Any]) -> None:
+    """Print names and values as two columns."""
+    columns([(name, str(value)) for name, value in values.items()])

@@ -1,0 +1,83 @@
+"""One build.toml as read, and the list of what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import tomli
+
+from hubkernels.config.positions import KeyPath, format_path, locate
+from hubkernels.errors import EnvironmentLacksError, InputError, Problem
+
+RawTable = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Document:
+    """The text of one build.toml and its tables."""
+
+    path: Path
+    text: str
+    table: RawTable
+
+    @classmethod
+    def read(cls, path: Path) -> Document:
+        """Raises InputError when there is no such file or it is not TOML, naming line and column."""
+        try:
+            text = path.read_bytes().decode("utf-8")
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise InputError(
+                Problem(
+                    f"no build.toml in {path.parent}",
+                    hint="run in a folder with a build.toml, name one with --project, or start one with `init`",
+                )
+            ) from error
+        except UnicodeDecodeError as error:
+            raise InputError(Problem(f"{path} is not UTF-8 text: {error}", hint="save it as UTF-8")) from error
+        except OSError as error:
+            raise EnvironmentLacksError(Problem(f"cannot read {path}: {error.strerror}")) from error
+        try:
+            return cls(path, text, tomli.loads(text))
+        except tomli.TOMLDecodeError as error:
+            where = f"{path}:{error.lineno}:{error.colno}"
+            raise InputError(Problem(f"not valid TOML: {error.msg}", where=where)) from error
+
+    @cached_property
+    def lines(self) -> Mapping[KeyPath, int]:
+        return locate(self.text)
+
+    def where(self, path: KeyPath) -> str:
+        """Spell a place as ``build.toml:12: general.licence``; for a missing key, the line of its table."""
+        known = next((path[:n] for n in range(len(path), 0, -1) if path[:n] in self.lines), ())
+        line = self.lines.get(known, 1)
+        return f"{self.path}:{line}: {format_path(path)}" if path else f"{self.path}:{line}"
+
+
+@dataclass
+class Problems:
+    """What is wrong with a document, collected so that one run reports all of it.
+
+    origins maps paths of the edition-5 form to the user's own where the workspace form moved them.
+    """
+
+    document: Document
+    origins: Mapping[KeyPath, KeyPath] = field(default_factory=dict)
+    found: list[Problem] = field(default_factory=list)
+
+    def add(self, path: KeyPath, what: str, hint: str | None = None) -> None:
+        self.found.append(Problem(what, self.document.where(self.origin(path)), hint))
+
+    def origin(self, path: KeyPath) -> KeyPath:
+        """The path in the file that a path of the edition-5 form came from."""
+        for n in range(len(path), -1, -1):
+            if path[:n] in self.origins:
+                return (*self.origins[path[:n]], *path[n:])
+        return path
+
+    def raise_if_any(self) -> None:
+        if self.found:
+            raise InputError(*self.found)

@@ -1,0 +1,168 @@
+"""Where each key of a TOML text stands.
+
+No TOML library that is fast enough for a no-change build tells line numbers, so a text that tomli has already accepted
+is scanned once more, when there is something to report. That the text is valid is what keeps this short.
+"""
+
+from __future__ import annotations
+
+import re
+
+KeyPath = tuple[str | int, ...]
+
+_BLANK = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_BASIC_STRING = re.compile(r'"""(?:\\.|[^\\])*?"{3,5}|"(?:\\.|[^"\\\n])*"', re.DOTALL)
+_LITERAL_STRING = re.compile(r"'''.*?'{3,5}|'[^'\n]*'", re.DOTALL)
+_SCALAR = re.compile(r"[^,\]}#\n]*")
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)")
+_ESCAPED = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r"}
+
+
+def locate(text: str) -> dict[KeyPath, int]:
+    """Map every key path of a valid TOML text to its line, counted from 1; list items have their own lines."""
+    return _Scanner(text).scan()
+
+
+def format_path(path: KeyPath) -> str:
+    """Spell a key path as TOML does, list items by index: ``package.rms-norm.kernel.cuda.src[0]``."""
+    spelled = ""
+    for part in path:
+        if isinstance(part, int):
+            spelled += f"[{part}]"
+            continue
+        key = part if _BARE_KEY.fullmatch(part) else f'"{part}"'
+        spelled += f".{key}" if spelled else key
+    return spelled
+
+
+class _Scanner:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+        self.lines: dict[KeyPath, int] = {}
+        self.array_lengths: dict[KeyPath, int] = {}
+
+    def scan(self) -> dict[KeyPath, int]:
+        table: KeyPath = ()
+        self._skip_blank()
+        while self.at < len(self.text):
+            if self.text[self.at] == "[":
+                table = self._header()
+            else:
+                self._pair(table)
+            self._skip_blank()
+        return self.lines
+
+    def _header(self) -> KeyPath:
+        array = self.text.startswith("[[", self.at)
+        start = self.at
+        self.at += 2 if array else 1
+        keys = self._dotted_key()
+        self.at += 2 if array else 1
+        path = self._through_arrays(keys[:-1]) + keys[-1:]
+        if array:
+            self._note(path, start)
+            index = self.array_lengths.get(path, 0)
+            self.array_lengths[path] = index + 1
+            path = (*path, index)
+        elif path in self.array_lengths:
+            path = (*path, self.array_lengths[path] - 1)
+        self._note(path, start)
+        return path
+
+    def _through_arrays(self, keys: KeyPath) -> KeyPath:
+        """A header below ``[[x]]`` means the last item of x."""
+        path: KeyPath = ()
+        for key in keys:
+            path = (*path, key)
+            if path in self.array_lengths:
+                path = (*path, self.array_lengths[path] - 1)
+        return path
+
+    def _pair(self, table: KeyPath) -> None:
+        start = self.at
+        path = table
+        for key in self._dotted_key():
+            path = (*path, key)
+            self._note(path, start)
+        self.at += 1  # "="
+        self._skip_blank()
+        self._value(path)
+
+    def _value(self, path: KeyPath) -> None:
+        match self.text[self.at]:
+            case "[":
+                self._array(path)
+            case "{":
+                self._inline_table(path)
+            case '"':
+                self._match(_BASIC_STRING)
+            case "'":
+                self._match(_LITERAL_STRING)
+            case _:
+                self._match(_SCALAR)
+
+    def _array(self, path: KeyPath) -> None:
+        self.at += 1
+        index = 0
+        while self._next_is_not("]"):
+            item = (*path, index)
+            self._note(item, self.at)
+            self._value(item)
+            index += 1
+
+    def _inline_table(self, path: KeyPath) -> None:
+        self.at += 1
+        while self._next_is_not("}"):
+            self._pair(path)
+
+    def _next_is_not(self, closing: str) -> bool:
+        """Step over blanks and one comma; consume the closing bracket when it comes."""
+        self._skip_blank()
+        if self.text[self.at] == ",":
+            self.at += 1
+            self._skip_blank()
+        if self.text[self.at] == closing:
+            self.at += 1
+            return False
+        return True
+
+    def _dotted_key(self) -> KeyPath:
+        keys: list[str] = []
+        while True:
+            self._skip_blank()
+            keys.append(self._key())
+            self._skip_blank()
+            if self.text[self.at] != ".":
+                return tuple(keys)
+            self.at += 1
+
+    def _key(self) -> str:
+        match self.text[self.at]:
+            case '"':
+                return _ESCAPE.sub(_unescape, self._match(_BASIC_STRING)[1:-1])
+            case "'":
+                return self._match(_LITERAL_STRING)[1:-1]
+            case _:
+                return self._match(_BARE_KEY)
+
+    def _match(self, pattern: re.Pattern[str]) -> str:
+        found = pattern.match(self.text, self.at)
+        if found is None:
+            raise AssertionError(f"the TOML scanner lost its way at {self.text[self.at : self.at + 40]!r}")
+        self.at = found.end()
+        return found.group()
+
+    def _skip_blank(self) -> None:
+        self._match(_BLANK)
+
+    def _note(self, path: KeyPath, at: int) -> None:
+        self.lines.setdefault(path, self.text.count("\n", 0, at) + 1)
+
+
+def _unescape(found: re.Match[str]) -> str:
+    code = found.group(1)
+    if code[0] in "uU" and len(code) > 1:
+        return chr(int(code[1:], 16))
+    return _ESCAPED.get(code, code)

@@ -1,0 +1,125 @@
+"""Files: their hashes, remembered between runs, and writing them so that no reader sees half of one."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hubkernels.errors import EnvironmentLacksError, Problem
+
+_SETTLED_NS = 2_000_000_000
+"""A file changed within this span may change again inside one tick of its timestamps: its hash is not remembered."""
+
+Stamp = tuple[int, int, int, int]
+
+
+def stamp(path: str) -> Stamp | None:
+    """What changes whenever a file's content may have: size, both timestamps, inode. None where there is no file."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - thousands a build, and Path costs as much as the call
+    except OSError:
+        return None
+    return (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
+
+
+class FileHashes:
+    """SHA-256 of files, kept in a JSON file: a file whose stamp has not changed is not read again."""
+
+    def __init__(self, memory: Path) -> None:
+        self.memory = memory
+        self._known: dict[str, Any] = read_memory(memory)
+        self._fresh: dict[str, str] = {}
+        self._changed = False
+
+    def sha256(self, path: str) -> str | None:
+        """The hash of a file's content, in hex; None where there is no such file."""
+        if path in self._fresh:
+            return self._fresh[path]
+        now = stamp(path)
+        if now is None:
+            return None
+        known = self._known.get(path)
+        digest = str(known[1]) if known and known[0] == list(now) else self._hash(path, now)
+        self._fresh[path] = digest
+        return digest
+
+    def _hash(self, path: str, before: Stamp) -> str:
+        digest = hash_file(Path(path))
+        self._changed = True
+        if time.time_ns() - max(before[1], before[2]) > _SETTLED_NS and stamp(path) == before:
+            self._known[path] = [list(before), digest]
+        else:
+            self._known.pop(path, None)
+        return digest
+
+    def save(self) -> None:
+        if self._changed:
+            write_atomically(self.memory, json.dumps(self._known).encode())
+            self._changed = False
+
+
+def hash_file(path: Path) -> str:
+    """SHA-256 of a file's content, in hex."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def read_memory(path: Path) -> dict[str, Any]:
+    """What an earlier run remembered; a file that is missing or damaged is the same as none."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file under another name and rename it into place."""
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+            Path(name).chmod(0o644)
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+
+
+def replace_folder(new: Path, target: Path, attic: Path) -> None:
+    """Move a finished folder into place; what stood there goes to ``attic`` (same disk) and is then deleted."""
+    with disk_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.exists():
+            old = attic / f"{target.name}.{os.getpid()}.old"
+            shutil.rmtree(old, ignore_errors=True)
+            target.rename(old)
+            new.rename(target)
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            new.rename(target)
+
+
+@contextlib.contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turn an operating-system error about a file into the user's: which path, which reason."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        hint = "free some space and run again: nothing half-written was kept" if error.errno == errno.ENOSPC else None
+        raise EnvironmentLacksError(Problem(f"cannot write {path}: {reason}", hint=hint)) from error

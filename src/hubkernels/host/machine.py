@@ -1,0 +1,98 @@
+"""What this machine is and what is installed on it, found without importing torch."""
+
+from __future__ import annotations
+
+import importlib.util
+import platform
+import re
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+
+from hubkernels.errors import EnvironmentLacksError, Problem
+from hubkernels.model.variant import Platform
+from hubkernels.model.version import Version
+
+OLDEST_TORCH = Version((2, 10))
+_CPUS = {"arm64": "aarch64", "AMD64": "x86_64"}  # macOS and Windows say it in their own words
+_VERSION_LINE = re.compile(r"""^__version__\s*=\s*['"]([^'"]+)['"]""", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class TorchSdk:
+    """Headers and libraries of one torch release. root: the folder of the installed package."""
+
+    release: str
+    root: Path
+
+    @property
+    def version(self) -> Version:
+        return Version.parse(re.match(r"[0-9.]*[0-9]", self.release)[0])  # type: ignore[index]
+
+    @property
+    def include(self) -> tuple[Path, ...]:
+        return (self.root / "include", self.root / "include/torch/csrc/api/include")
+
+    @property
+    def lib(self) -> Path:
+        return self.root / "lib"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The platform and the torch that variants are chosen for."""
+
+    platform: Platform
+    torch: TorchSdk | None
+
+
+def this_machine() -> Machine:
+    cpu = platform.machine()
+    return Machine(Platform(_CPUS.get(cpu, cpu), platform.system().lower()), find_torch())
+
+
+def find_torch() -> TorchSdk | None:
+    """The torch of this interpreter, or None; reads its version file instead of importing it."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or not spec.origin:
+        return None
+    root = Path(spec.origin).parent
+    try:
+        found = _VERSION_LINE.search((root / "version.py").read_text(encoding="utf-8"))
+    except OSError:
+        return None
+    return TorchSdk(found[1], root) if found else None
+
+
+def require_torch(machine: Machine) -> TorchSdk:
+    """The installed torch, when it is one that kernels can be built for."""
+    if machine.torch is None:
+        raise EnvironmentLacksError(
+            Problem(
+                "torch is not installed in this environment",
+                hint=f"install torch >= {OLDEST_TORCH}, for example with `scripts/quickstart`",
+            )
+        )
+    if machine.torch.version < OLDEST_TORCH:
+        raise EnvironmentLacksError(
+            Problem(
+                f"torch {machine.torch.release} is too old: kernels are built for torch >= {OLDEST_TORCH}",
+                where=str(machine.torch.root),
+                hint="pip install -U torch",
+            )
+        )
+    return machine.torch
+
+
+def python_include() -> Path:
+    """The folder of Python.h. Raises EnvironmentLacksError where the headers are not installed."""
+    folder = Path(sysconfig.get_path("include"))
+    if not (folder / "Python.h").is_file():
+        raise EnvironmentLacksError(
+            Problem(
+                "the Python headers are not installed: no Python.h",
+                where=str(folder),
+                hint="on Debian and Ubuntu: apt-get install python3-dev",
+            )
+        )
+    return folder

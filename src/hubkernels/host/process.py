@@ -1,0 +1,76 @@
+"""The one module that starts processes."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hubkernels.errors import EnvironmentLacksError, Problem
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a process left behind."""
+
+    status: int
+    output: str
+    errors: str
+
+
+def run(
+    command: Sequence[str | Path],
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    timeout_s: float | None = None,
+) -> Finished:
+    """Run a command to its end. Raises EnvironmentLacksError when it cannot be started or does not end in time."""
+    try:
+        done = subprocess.run(
+            [str(word) for word in command],
+            cwd=cwd,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=timeout_s,
+            check=False,
+        )
+    except OSError as error:
+        raise EnvironmentLacksError(Problem(f"cannot start {command[0]}: {error.strerror}")) from error
+    except subprocess.TimeoutExpired as error:
+        raise EnvironmentLacksError(Problem(f"{command[0]} did not end within {timeout_s:g} s")) from error
+    return Finished(done.returncode, done.stdout, done.stderr)
+
+
+class Stream:
+    """A running command whose output is read line by line; ``status`` holds once the lines have ended."""
+
+    def __init__(self, command: Sequence[str | Path], *, cwd: Path, env: Mapping[str, str]) -> None:
+        self.command = [str(word) for word in command]
+        self.cwd = cwd
+        self.env = env
+        self.status: int | None = None
+
+    def lines(self) -> Iterator[str]:
+        """Output and errors together, without line ends. The process is ended when the reader gives up."""
+        with subprocess.Popen(
+            self.command,
+            cwd=self.cwd,
+            env=dict(self.env),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+        ) as process:
+            try:
+                for line in process.stdout or ():
+                    yield line.rstrip("\n")
+            except BaseException:
+                process.terminate()
+                raise
+        self.status = process.returncode

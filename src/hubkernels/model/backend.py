@@ -1,0 +1,68 @@
+"""The backends, as a table: what differs between them is in the record, not in the code that reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+CXX_SUFFIXES = frozenset({".cpp", ".cc", ".cxx"})
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One kind of device.
+
+    tag: how a variant tag spells it, before the version digits.
+    versioned: whether that spelling carries a version (``cu130``) or not (``cpu``).
+    compiles: suffixes of the sources that are compiled; any other file under ``src`` is an input only.
+    define: macro by which a binding knows its backend; None where kernels cannot be compiled for it.
+    section_keys: keys of a kernel section that this backend has beside the common ones.
+    general_keys: keys of ``[general.<backend>]``, with the edition of build.toml that brought each.
+    """
+
+    name: str
+    tag: str
+    versioned: bool = False
+    compiles: frozenset[str] = CXX_SUFFIXES
+    define: str | None = None
+    section_keys: frozenset[str] = frozenset()
+    general_keys: Mapping[str, int] = field(default_factory=dict, compare=False)
+
+    @property
+    def has_sections(self) -> bool:
+        """Whether ``[kernel.x]`` may name this backend."""
+        return self.define is not None
+
+
+CPU = Backend("cpu", "cpu", define="CPU_KERNEL", section_keys=frozenset({"isa"}))
+CUDA = Backend(
+    "cuda",
+    "cu",
+    versioned=True,
+    compiles=CXX_SUFFIXES | {".cu"},
+    define="CUDA_KERNEL",
+    section_keys=frozenset({"cuda-capabilities", "cuda-flags", "cuda-minver"}),
+    general_keys={"minver": 4, "maxver": 4, "python-depends": 4, "kernel-depends": 5},
+)
+ROCM = Backend(
+    "rocm",
+    "rocm",
+    versioned=True,
+    compiles=CXX_SUFFIXES | {".cu", ".hip"},
+    define="ROCM_KERNEL",
+    section_keys=frozenset({"rocm-archs", "hip-flags"}),
+)
+XPU = Backend(
+    "xpu",
+    "xpu",
+    versioned=True,
+    define="XPU_KERNEL",
+    section_keys=frozenset({"sycl-flags"}),
+    general_keys={"python-depends": 4, "kernel-depends": 5},
+)
+METAL = Backend("metal", "metal", compiles=CXX_SUFFIXES | {".mm", ".metal"}, define="METAL_KERNEL")
+NEURON = Backend("neuron", "neuron", general_keys={"python-depends": 4, "kernel-depends": 5})
+TPU = Backend("tpu", "tpu", general_keys={"python-depends": 5})
+CANN = Backend("cann", "cann", versioned=True)
+
+BACKENDS: Mapping[str, Backend] = {b.name: b for b in (CPU, CUDA, ROCM, XPU, METAL, NEURON, TPU, CANN)}

@@ -1,0 +1,31 @@
+"""The digest in metadata.json: one hash a file of the artifact, as the client computes it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+ALGORITHM = "sha256"
+_OUTSIDE = frozenset({"metadata.json", "metadata.json.sigstore"})
+
+
+def digest_folder(folder: Path) -> dict[str, str]:
+    """Map each file's path below ``folder`` to the standard base64 of its SHA-256, sorted by path."""
+    return {
+        name: base64.b64encode(hashlib.sha256((folder / name).read_bytes()).digest()).decode()
+        for name in sorted(hashed_files(folder))
+    }
+
+
+def hashed_files(folder: Path) -> Iterator[str]:
+    """Paths that the digest covers: all but the metadata itself, its signature, and bytecode."""
+    for path in folder.rglob("*"):
+        name = path.relative_to(folder)
+        if path.is_file() and str(name) not in _OUTSIDE and not is_bytecode(name):
+            yield name.as_posix()
+
+
+def is_bytecode(name: Path) -> bool:
+    return "__pycache__" in name.parts or name.suffix == ".pyc"

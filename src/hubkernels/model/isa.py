@@ -1,0 +1,35 @@
+"""CPU instruction sets beyond the baseline: the flags of a file, and what a machine must have to run it.
+
+One record holds both, so that a file cannot be compiled for more than its probe asks. `cpu/include/hk/isa.h` spells
+the probes; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Isa:
+    """name: the value of ``isa`` in build.toml. features: names that g++ and clang give them in ``-m<feature>``."""
+
+    name: str
+    features: tuple[str, ...]
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        return tuple(f"-m{feature}" for feature in self.features)
+
+
+_AVX2 = ("avx2", "fma", "f16c")
+_AVX512 = (*_AVX2, "avx512f", "avx512bw", "avx512dq", "avx512vl")
+
+ISAS: Mapping[str, Isa] = {
+    isa.name: isa
+    for isa in (
+        Isa("avx2", _AVX2),
+        Isa("avx512", _AVX512),
+        Isa("avx512-bf16", (*_AVX512, "avx512bf16")),
+    )
+}

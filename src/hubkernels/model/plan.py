@@ -1,0 +1,67 @@
+"""Every command of one build, as data: it prints, hashes and diffs, and planning it starts nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command. It runs in the project's folder and makes ``output``, whose name is the hash of what it depends on.
+
+    The command writes to OUTPUT, a stand-in: the runner puts a temporary name there and renames when the command has
+    succeeded, so a file under ``output`` is always whole.
+    """
+
+    OUTPUT = "$OUTPUT"
+
+    label: str
+    command: tuple[str, ...]
+    inputs: tuple[str, ...]
+    output: str
+
+
+@dataclass(frozen=True)
+class ShippedFile:
+    """A file of the artifact: its path there, and its path in the project or its text."""
+
+    target: str
+    source: str | None = None
+    text: str | None = None
+
+
+@dataclass(frozen=True)
+class BuildPlan:
+    """One variant of one package.
+
+    op_id: module name, op namespace and library name: ``_<python_name>_<backend>_<hash of everything below>``.
+    library: output of the last step, which ships as ``<op_id>.abi3.so``.
+    metadata: metadata.json but for the digest.
+    """
+
+    package: str
+    variant: str
+    op_id: str
+    steps: tuple[Step, ...]
+    library: str
+    files: tuple[ShippedFile, ...]
+    metadata: Mapping[str, Any]
+
+    @property
+    def library_name(self) -> str:
+        return f"{self.op_id}.abi3.so"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "package": self.package,
+            "variant": self.variant,
+            "op-id": self.op_id,
+            "steps": [
+                {"label": s.label, "command": list(s.command), "inputs": list(s.inputs), "output": s.output}
+                for s in self.steps
+            ],
+            "files": {f.target: f.source for f in self.files} | {self.library_name: self.library},
+            "metadata": dict(self.metadata),
+        }

@@ -1,0 +1,76 @@
+"""Variants: one build target each, spelled as the client spells it, and the choice among them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from hubkernels.errors import InputError, Problem
+from hubkernels.model.backend import Backend
+from hubkernels.model.version import Version
+
+
+@dataclass(frozen=True)
+class Platform:
+    """CPU architecture and operating system, in the client's words."""
+
+    cpu: str
+    os: str
+
+    def __str__(self) -> str:
+        return f"{self.cpu}-{self.os}"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One build target.
+
+    torch: the torch release it is built for; with stable_abi, the oldest one that it runs on.
+    backend_version: CUDA, ROCm or oneAPI release; None for backends without one.
+    """
+
+    torch: Version
+    backend: Backend
+    platform: Platform
+    backend_version: Version | None = None
+    stable_abi: bool = False
+
+    @property
+    def tag(self) -> str:
+        backend = self.backend.tag + (self.backend_version.digits if self.backend_version else "")
+        if self.stable_abi:
+            return f"torch-stable-abi{self.torch.digits}-{backend}-{self.platform}"
+        # Only Linux ever had two C++ ABIs, so only there the tag says which.
+        cxx = "-cxx11" if self.platform.os == "linux" else ""
+        return f"torch{self.torch.digits}{cxx}-{backend}-{self.platform}"
+
+
+@dataclass(frozen=True)
+class Rejection:
+    variant: Variant
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """The variants of one package: those to build, and why each other one is not built here."""
+
+    accepted: tuple[Variant, ...]
+    rejected: tuple[Rejection, ...]
+
+
+def index_by_tag(variants: Iterable[Variant]) -> dict[str, Variant]:
+    """Map tags to variants; two variants that share a tag are refused, since a tag must name one build."""
+    found: dict[str, Variant] = {}
+    for variant in variants:
+        twin = found.setdefault(variant.tag, variant)
+        if twin != variant:
+            raise InputError(
+                Problem(
+                    f"two variants share the tag {variant.tag}",
+                    where=f"{twin.backend.name} {twin.backend_version} and "
+                    f"{variant.backend.name} {variant.backend_version}, torch {twin.torch} and {variant.torch}",
+                    hint="keep one of the two rows in variants.toml",
+                )
+            )
+    return found

@@ -1,0 +1,1 @@
+"""Compilers, SDK headers and flags for a variant. One module a backend."""

@@ -1,0 +1,82 @@
+"""The CPU toolchain: one C++ compiler, the headers of torch and Python, and the flags of every object."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from hubkernels.host.machine import TorchSdk
+from hubkernels.model.variant import Variant
+from hubkernels.model.version import Version
+from hubkernels.toolchain.compiler import Compiler
+
+LIMITED_API = "0x03090000"
+"""abi3 of Python 3.9: one binary for every later Python."""
+
+LIBRARIES = ("torch_cpu", "torch", "c10")
+_CXX20_TORCH = Version((2, 12))
+"""Upstream compiles C++20 from this torch on and C++17 before."""
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """What the commands of a CPU variant are made of. own_include: headers that hubkernels gives every binding."""
+
+    compiler: Compiler
+    torch: TorchSdk
+    python_include: Path
+    own_include: Path = Path(str(resources.files("hubkernels.toolchain"))) / "include"
+
+    def compile_flags(self, variant: Variant) -> tuple[str, ...]:
+        """Flags of every source of a variant."""
+        modern = variant.stable_abi or variant.torch >= _CXX20_TORCH
+        flags = [f"-std=c++{20 if modern else 17}", "-O3", "-DNDEBUG", "-fPIC", "-fvisibility=hidden"]
+        if self.compiler.family == "g++":
+            flags.append("-fno-gnu-unique")  # else static locals of two builds of one kernel are one object
+        flags += [f"-D{variant.backend.define}", f"-DPy_LIMITED_API={LIMITED_API}"]
+        if variant.stable_abi:
+            flags.append(f"-DTORCH_TARGET_VERSION={stable_abi_macro(variant.torch)}")
+        return tuple(flags)
+
+    def search_path(self) -> tuple[str, ...]:
+        """Where headers outside the project are found. Warnings in them are not the user's."""
+        system = (*self.torch.include, self.python_include)
+        return (f"-I{self.own_include}", *(word for folder in system for word in ("-isystem", str(folder))))
+
+    def prefix_maps(self) -> tuple[str, ...]:
+        """Keep this machine's folders out of ``__FILE__`` and debug information."""
+        return tuple(f"-ffile-prefix-map={folder}={name}" for folder, name in self._places())
+
+    def link_command(self, objects: Sequence[str], output: str) -> tuple[str, ...]:
+        """Link an extension. torch loads its libraries privately, so each must be named as needed; no RPATH."""
+        return (
+            str(self.compiler.path),
+            "-shared",
+            "-Wl,--no-as-needed,--build-id=none,-s,-z,noexecstack,-z,relro,-z,now",
+            "-o",
+            output,
+            *objects,
+            f"-L{self.torch.lib}",
+            *(f"-l{name}" for name in LIBRARIES),
+        )
+
+    def portable(self, text: str) -> str:
+        """The text with this machine's folders replaced by names, for everything that is hashed."""
+        for folder, name in self._places():
+            text = text.replace(str(folder), name)
+        return text.replace(str(self.compiler.path), "<compiler>")
+
+    def _places(self) -> tuple[tuple[Path, str], ...]:
+        return (
+            (self.torch.root, "torch"),
+            (self.own_include, "hubkernels"),
+            (self.python_include, "python"),
+        )
+
+
+def stable_abi_macro(version: Version) -> str:
+    """``TORCH_TARGET_VERSION`` as torch's headers read it: major in the top byte, minor in the next."""
+    major, minor = version.minor.parts
+    return f"0x{major << 56 | minor << 48:016x}"
