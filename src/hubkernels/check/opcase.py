@@ -27,7 +27,7 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Peer:
-    """Another implementation of the op, timed beside ours in the same run."""
+    """Another implementation of the op, timed beside ours in the same run. It takes the arguments of the op."""
 
     name: str
     call: Callable[..., torch.Tensor]
@@ -43,10 +43,12 @@ class OpCase:
     bench_shapes: the names that a benchmark times.
     dtypes: names of torch dtypes, such as "bfloat16".
     make: (shape, dtype, generator) -> keyword arguments; deterministic for a seeded generator.
-    reference: the same keyword arguments with every floating tensor in float64 -> float64 result(s).
+    reference: the same keyword arguments with every floating tensor in float64 -> float64 result(s). The op returns
+        them in the dtype of the case; results that are not floating keep theirs.
     gradients: names of the tensor arguments that are differentiated.
-    tolerance: (shape, dtype, name) -> error model of "output" or of the gradient of that argument.
-    bytes_moved: (shape, dtype, backward) -> least bytes: each input and each output once.
+    tolerance: (shape, dtype, name) -> error model of "output" ("output 0", "output 1", ... where there are several) or
+        of the gradient of that argument.
+    bytes_moved: (shape, dtype, backward) -> least bytes of that direction alone: each input and each output once.
     flops: (shape, backward) -> floating-point operations.
     """
 

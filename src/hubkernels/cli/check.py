@@ -1,4 +1,95 @@
+"""`kernel-builder check`: load, builds, parity."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import typer
-app = typer.Typer()
-@app.callback()
-def _a() -> None: ...
+
+from hubkernels.cli.console import columns, say, say_json
+from hubkernels.cli.options import HERE, Json, Packages, ProjectFolder, Variants, open_project
+from hubkernels.errors import CheckFailedError, InputError, Problem
+
+if TYPE_CHECKING:
+    from hubkernels.model.project import Package
+
+app = typer.Typer(help="Check finished artifacts.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.command("builds")
+def builds(packages: Packages = None, project: ProjectFolder = HERE, json: Json = False) -> None:
+    """Check names, files and metadata of every artifact against what the client will demand."""
+    from hubkernels.check.builds import check_builds, find_variants  # noqa: PLC0415 - `--help` does without
+
+    builder, chosen = open_project(project, packages)
+    folders = [builder.places.build / package.name for package in chosen]
+    violations = [violation for folder in folders for violation in check_builds(folder)]
+    if json:
+        say_json([{"variant": v.variant, "place": v.place, "what": v.what} for v in violations])
+    elif not violations:
+        columns([("ok", folder.name, variant.name) for folder in folders for variant in find_variants(folder)])
+    if violations:
+        raise CheckFailedError(*(str(violation) for violation in violations))
+
+
+@app.command("load")
+def load(
+    packages: Packages = None, variant: Variants = None, project: ProjectFolder = HERE, json: Json = False
+) -> None:
+    """Load each artifact that this machine can run: a fresh process, the stock client."""
+    from hubkernels.check.load import check_load  # noqa: PLC0415 - `--help` does without
+
+    loaded = [(package, check_load(folder)) for package, folder in _runnable(project, packages, variant)]
+    if json:
+        say_json(
+            [
+                {"package": package.name, "variant": found.variant, "id": found.op_id, "ops": list(found.ops)}
+                for package, found in loaded
+            ]
+        )
+        return
+    columns(
+        [
+            ("ok", package.name, found.variant, f"{found.op_id}: {', '.join(found.ops)}  {found.seconds:.1f} s")
+            for package, found in loaded
+        ]
+    )
+
+
+@app.command("parity")
+def parity(
+    packages: Packages = None, variant: Variants = None, project: ProjectFolder = HERE, json: Json = False
+) -> None:
+    """Compare each artifact that this machine can run with its float64 reference, gradients too."""
+    from hubkernels.check.parity import check_parity  # noqa: PLC0415 - `--help` does without
+
+    reports = [
+        (package, folder, check_parity(package, folder)) for package, folder in _runnable(project, packages, variant)
+    ]
+    if json:
+        say_json([report.to_json() for _, _, report in reports])
+    for package, folder, report in reports:
+        if not json:
+            say(f"{package.name}  {folder.name}: {report.passed}/{len(report.rows)} agree with the float64 reference")
+    wrong = [Problem(str(row), where=folder.name) for _, folder, report in reports for row in report.violations]
+    if wrong:
+        raise CheckFailedError(*wrong)
+
+
+def _runnable(project: Path, packages: list[str] | None, variants: list[str] | None) -> Iterator[tuple[Package, Path]]:
+    """The built artifacts that this machine can load. Raises InputError where a wanted one is not among them."""
+    from hubkernels.check.builds import find_variants  # noqa: PLC0415
+
+    builder, chosen = open_project(project, packages)
+    for package in chosen:
+        here = {variant.tag for variant in builder.decide(package).accepted}
+        built = find_variants(builder.places.build / package.name)
+        usable = [folder for folder in built if folder.name in (variants or here)]
+        if not usable:
+            names = ", ".join(folder.name for folder in built)
+            raise InputError(
+                Problem(f"no artifact of {package.name} to check here; built: {names}", hint="`kernel-builder build`")
+            )
+        yield from ((package, folder) for folder in usable)

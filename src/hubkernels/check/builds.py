@@ -1,0 +1,95 @@
+"""Finished artifacts, as the stock client will see them: its demands on names, files and metadata."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from hubkernels.check.metadata import check_metadata, read_metadata
+from hubkernels.check.python_source import check_python
+from hubkernels.check.violation import Violation, collect
+from hubkernels.errors import InputError, Problem
+from hubkernels.model.artifact import METADATA
+from hubkernels.model.backend import BACKENDS
+
+_FRAMEWORK = r"(torch\d\d+(-cxx11|-cxx98)?|torch-stable-abi\d\d+|tvm-ffi\d+)"
+_BACKEND = r"(?P<backend>cpu|metal|neuron|tpu|cu|rocm|xpu|cann)(?P<version>\d*)"
+_SYSTEM = r"(x86_64|aarch64)-(linux|darwin|windows)"
+COMPILED = re.compile(f"{_FRAMEWORK}-{_BACKEND}-{_SYSTEM}")
+"""Names of compiled variants in the client's grammar; other names below are of Python files alone."""
+NOARCH = re.compile(r"torch-(?P<backend>universal|npu|" + "|".join(BACKENDS) + ")")
+_OWN_NAMES = {backend.tag: backend.name for backend in BACKENDS.values()}
+_CUDA_DIGITS = 3  # the client takes the last digit as the minor version: cu1210 would be CUDA 121.0
+
+
+def find_variants(folder: Path) -> tuple[Path, ...]:
+    """The artifacts of one package, by name. Raises InputError when there is none."""
+    found = sorted(path.parent for path in folder.glob(f"*/{METADATA}") if not path.parent.name.startswith("."))
+    if not found:
+        raise InputError(Problem(f"nothing is built in {folder}", hint="run `kernel-builder build` first"))
+    return tuple(found)
+
+
+def check_builds(folder: Path) -> tuple[Violation, ...]:
+    """Every violation in the artifacts of one package, sorted."""
+    variants = find_variants(folder)
+    found = [violation for variant in variants for violation in check_artifact(variant)]
+    stray = (path.name for path in folder.iterdir() if path.is_dir() and path not in variants)
+    found += [
+        Violation(name, METADATA, "is missing: the client does not see this folder")
+        for name in stray
+        if not name.startswith(".")
+    ]
+    return tuple(sorted((*found, *_ties(folder.name, [variant.name for variant in variants]))))
+
+
+def check_artifact(folder: Path) -> tuple[Violation, ...]:
+    """Every violation of one artifact, sorted."""
+    metadata = read_metadata(folder)
+    if isinstance(metadata, str):
+        return (Violation(folder.name, METADATA, metadata),)
+    python_name = str(metadata.get("name", "")).replace("-", "_")
+    found = (
+        *check_metadata(folder, metadata),
+        *_name(folder.name, metadata),
+        *_files(folder, metadata),
+        *check_python(folder, python_name),
+    )
+    return collect(folder.name, found)
+
+
+def _name(name: str, metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    parsed = COMPILED.fullmatch(name) or NOARCH.fullmatch(name)
+    if parsed is None:
+        yield name, "is not a variant name: the client passes over it without a word"
+        return
+    backend = _OWN_NAMES.get(parsed["backend"], parsed["backend"])
+    declared = metadata.get("backend")
+    found = declared.get("type") if isinstance(declared, dict) else None
+    if backend not in {"universal", "npu", found}:
+        yield METADATA, f"backend.type is {found!r} in a folder named for {backend}"
+    if parsed["backend"] == "cu" and len(parsed["version"]) > _CUDA_DIGITS:
+        yield name, f"cu{parsed['version']} is read as CUDA {parsed['version'][:-1]}.{parsed['version'][-1]}"
+
+
+def _files(folder: Path, metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    if not (folder / "__init__.py").is_file():
+        yield "__init__.py", "is missing: there is nothing to import"
+    library = f"{metadata.get('id')}.abi3.so"
+    present = {path.name for path in folder.glob("*.so")}
+    expected = {library} if COMPILED.fullmatch(folder.name) else set()
+    for name in sorted(expected - present):
+        yield name, "is missing: a compiled variant needs the library of its id"
+    for name in sorted(present - expected):
+        yield name, "is not the library of this id" if expected else "is a library in a variant without compiled code"
+
+
+def _ties(package: str, names: list[str]) -> Iterator[Violation]:
+    """Variants that the client ranks equally: which one it takes is left to the order of a set."""
+    noarch = {found["backend"] for name in names if (found := NOARCH.fullmatch(name))}
+    for name in names:
+        found = COMPILED.fullmatch(name)
+        if found and name.startswith("tvm-ffi") and _OWN_NAMES.get(found["backend"]) in noarch:
+            yield Violation(package, name, "stands beside a noarch variant of its backend; the client picks by chance")

@@ -1,0 +1,104 @@
+"""Run a task in a fresh process that loads kernels as a user of the stock client does.
+
+A kernel can crash or hang the process that loads it, and two builds of one kernel must not meet in one process: so
+none is ever loaded into ours. `run_in_fresh_process` is the parent's side; `main` is the program of the child.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib.util
+import json
+import os
+import pkgutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hubkernels.errors import CheckFailedError, EnvironmentLacksError, HubkernelsError, InputError, Problem
+from hubkernels.host.process import Finished, run
+
+TASKS: Mapping[str, str] = {
+    "load": "hubkernels.check.loaded:load",
+    "parity": "hubkernels.check.compare:compare",
+    "cases": "hubkernels.check.cells:describe",
+    "bench": "hubkernels.bench.timing:time_cell",
+}
+"""The function of each task. Only the child imports them: all but the first need torch at once."""
+
+_GRACE_S = 30.0  # the child ends itself and says where it hung; the parent waits a little longer before it kills
+_ERRORS = {kind.exit_code: kind for kind in (CheckFailedError, InputError, EnvironmentLacksError)}
+
+
+def run_in_fresh_process(
+    task: str,
+    request: Mapping[str, Any],
+    *,
+    timeout_s: float,
+    environment: Mapping[str, str] | None = None,
+    python: str = sys.executable,
+) -> Any:  # noqa: ANN401 - JSON; each task says what it returns
+    """Run one of TASKS with the arguments in ``request`` and return its answer; both are JSON, paths absolute.
+
+    environment: of the child, whole; that of this process when None.
+    Raises CheckFailedError when the child crashes, raises or hangs, and whatever HubkernelsError the task raised.
+    """
+    with tempfile.TemporaryDirectory(prefix="hubkernels-") as scratch:
+        order, answer = Path(scratch) / "request.json", Path(scratch) / "answer.json"
+        order.write_text(json.dumps({"timeout_s": timeout_s, "arguments": request}), encoding="utf-8")
+        command = (python, "-X", "faulthandler", "-m", "hubkernels.check.client", task, order, answer)
+        started = time.monotonic()
+        # -m puts the working folder first on the path: a project's own kernels/ must not stand for the client.
+        ended = run(command, cwd=Path(scratch), env=environment, timeout_s=timeout_s + _GRACE_S)
+        if ended.status or not answer.exists():
+            hung = time.monotonic() - started >= timeout_s
+            raise _failure(task, request, ended, f"did not end within {timeout_s:g} s" if hung else None)
+        return _unwrap(json.loads(answer.read_bytes()))
+
+
+def _failure(task: str, request: Mapping[str, Any], ended: Finished, hung: str | None) -> CheckFailedError:
+    if hung:
+        why = hung
+    elif ended.status < 0:
+        why = f"died by {signal.Signals(-ended.status).name}"
+    else:
+        why = f"ended with status {ended.status} and no answer"
+    what = f"{task}: the process {why}\n{ended.errors.rstrip()}".rstrip()
+    return CheckFailedError(Problem(what, where=request.get("folder")))
+
+
+def _unwrap(message: Mapping[str, Any]) -> Any:  # noqa: ANN401
+    if "problems" in message:
+        raise _ERRORS[message["exit_code"]](*(Problem(**problem) for problem in message["problems"]))
+    return message["answer"]
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Do one task: the program of the child, and so the one place here that sets its own environment."""
+    task, order, answer = arguments
+    request = json.loads(Path(order).read_bytes())
+    faulthandler.dump_traceback_later(request["timeout_s"], exit=True)
+    os.environ.update(HF_HUB_OFFLINE="1", DISABLE_TELEMETRY="1", HF_HOME=str(Path(order).parent / "hf"))
+    try:
+        _require_client()
+        message = {"answer": pkgutil.resolve_name(TASKS[task])(**request["arguments"])}
+    except HubkernelsError as error:
+        problems = [vars(problem) for problem in error.problems]
+        message = {"exit_code": error.exit_code, "problems": problems}
+    Path(answer).write_text(json.dumps(message), encoding="utf-8")
+
+
+def _require_client() -> None:
+    missing = [name for name in ("torch", "kernels") if importlib.util.find_spec(name) is None]
+    if missing:
+        hint = "pip install 'hubkernels[client]'" + (" and torch" if "torch" in missing else "")
+        what = f"{' and '.join(missing)} cannot be imported by {Path(sys.executable).name}"
+        raise EnvironmentLacksError(Problem(what, where=sys.executable, hint=hint))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

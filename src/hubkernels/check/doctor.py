@@ -1,0 +1,188 @@
+"""What this machine has for building CPU kernels, what it lacks, and what to install."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+from hubkernels.errors import EnvironmentLacksError
+from hubkernels.host.disk import allows_programs, free_bytes
+from hubkernels.host.files import FileHashes
+from hubkernels.host.machine import OLDEST_TORCH, python_include, require_torch, this_machine
+from hubkernels.host.process import run
+from hubkernels.model.isa import usable_isas
+from hubkernels.model.version import Version
+from hubkernels.toolchain.compiler import find_compiler
+
+State = Literal["ok", "warning", "missing"]
+
+CLIENT = (Version((0, 17, 2)), Version((0, 18)))
+"""The stock client that checks load artifacts with: from the first of these on, below the second."""
+
+ENOUGH_DISK = 1 << 30
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One fact about the machine. needed: whether a CPU build is impossible while this is missing.
+
+    apt, pip: packages that mend it, for Debian and Ubuntu, and from the package index.
+    """
+
+    subject: str
+    state: State
+    text: str
+    hint: str | None = None
+    needed: bool = False
+    apt: tuple[str, ...] = ()
+    pip: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the examination looks at. build: folder that builds write to. cpuinfo: text of /proc/cpuinfo."""
+
+    environment: Mapping[str, str]
+    temp: Path
+    build: Path
+    cpuinfo: str
+
+
+def examine(around: Surroundings) -> tuple[Finding, ...]:
+    """Look at everything that a build, a check or a benchmark on the CPU needs; changes nothing."""
+    return tuple(look(around) for look in EXAMINATIONS)
+
+
+def can_build(findings: Iterable[Finding]) -> bool:
+    return not any(finding.needed and finding.state == "missing" for finding in findings)
+
+
+def _command(around: Surroundings) -> Finding:
+    """Upstream's builder has the same name, so the first one on PATH may not be ours."""
+    path = shutil.which("kernel-builder", path=around.environment.get("PATH"))
+    if path is None:
+        hint = "activate the environment that has it, or call `python -m hubkernels.cli`"
+        return Finding("command", "warning", "no kernel-builder on PATH", hint)
+    try:
+        said = run((path, "--version"), timeout_s=30).output.strip()
+    except EnvironmentLacksError as error:
+        return Finding("command", "warning", str(error), "call `hubkernels`: it is the same command")
+    if said.startswith("hubkernels "):
+        return Finding("command", "ok", f"{path}: {said.partition(':')[0]}")
+    text = f"{path} comes first on PATH and is another program: {said.partition(chr(10))[0] or 'it tells no version'}"
+    return Finding("command", "warning", text, "call `hubkernels`: it is the same command as our kernel-builder")
+
+
+def _python(_: Surroundings) -> Finding:
+    version = platform.python_version()
+    try:
+        return Finding("python", "ok", f"{version}, headers in {python_include()}", needed=True)
+    except EnvironmentLacksError as error:
+        return _missing("python", error, apt=("python3-dev",))
+
+
+def _compiler(around: Surroundings) -> Finding:
+    try:
+        compiler = find_compiler(around.environment, FileHashes(around.build / ".hubkernels/hashes.json"))
+    except EnvironmentLacksError as error:
+        return _missing("compiler", error, apt=("g++",))
+    text = f"{compiler} ({' '.join(compiler.command)}), fingerprint {compiler.fingerprint[:12]}"
+    return Finding("compiler", "ok", text, needed=True)
+
+
+def _torch(_: Surroundings) -> Finding:
+    try:
+        torch = require_torch(this_machine())
+    except EnvironmentLacksError as error:
+        return _missing("torch", error, pip=(f"torch>={OLDEST_TORCH}",))
+    return Finding("torch", "ok", f"{torch.release} ({torch.root})", needed=True)
+
+
+def _ninja(_: Surroundings) -> Finding:
+    try:
+        import ninja  # noqa: PLC0415 - its absence is a finding
+    except ImportError:
+        return Finding("ninja", "missing", "not installed", "pip install ninja", needed=True, pip=("ninja",))
+    program = Path(ninja.BIN_DIR) / "ninja"
+    try:
+        done = run((program, "--version"), timeout_s=30)
+    except EnvironmentLacksError as error:
+        return _missing("ninja", error, pip=("ninja",))
+    return Finding("ninja", "ok", f"{done.output.strip()} ({program})", needed=True)
+
+
+def _client(_: Surroundings) -> Finding:
+    oldest, below = CLIENT
+    wanted = f"kernels>={oldest},<{below}"
+    try:
+        found = metadata.version("kernels")
+    except metadata.PackageNotFoundError:
+        hint = "`check load`, `check parity` and `bench` use it"
+        return Finding("client", "missing", "kernels, the stock client, is not installed", hint, pip=(wanted,))
+    try:
+        fits = oldest <= Version.parse(found) < below
+    except ValueError:  # a pre-release
+        fits = False
+    if fits:
+        return Finding("client", "ok", f"kernels {found}")
+    return Finding("client", "warning", f"kernels {found} is not one that was tried", f"tried: {wanted}", pip=(wanted,))
+
+
+def _git(around: Surroundings) -> Finding:
+    path = shutil.which("git", path=around.environment.get("PATH"))
+    if path is None:
+        return Finding("git", "warning", "no git on PATH: builds note no commit", "install it", apt=("git",))
+    return Finding("git", "ok", path)
+
+
+def _disk(around: Surroundings) -> Finding:
+    free = free_bytes(around.build)
+    text = f"{free / 1e9:.1f} GB free for {around.build}"
+    if free < ENOUGH_DISK:
+        return Finding("disk", "warning", text, "free some space, or remove old objects with `kernel-builder clean`")
+    return Finding("disk", "ok", text)
+
+
+def _temp(around: Surroundings) -> Finding:
+    if allows_programs(around.temp):
+        return Finding("temp", "ok", str(around.temp))
+    text = f"{around.temp} is mounted noexec: no library can be loaded from it"
+    return Finding("temp", "warning", text, "set TMPDIR to a folder on another disk")
+
+
+def _isas(around: Surroundings) -> Finding:
+    usable = usable_isas(_cpu_features(around.cpuinfo))
+    return Finding("cpu", "ok", f"{platform.machine()}: {', '.join((*reversed(usable), 'scalar'))}")
+
+
+EXAMINATIONS: tuple[Callable[[Surroundings], Finding], ...] = (
+    _command,
+    _python,
+    _compiler,
+    _torch,
+    _ninja,
+    _client,
+    _git,
+    _disk,
+    _temp,
+    _isas,
+)
+
+
+def _cpu_features(cpuinfo: str) -> frozenset[str]:
+    """Features as compilers name them: Linux writes avx512_bf16 for avx512bf16."""
+    flags = next((line for line in cpuinfo.splitlines() if line.startswith("flags")), "")
+    return frozenset(flags.partition(":")[2].replace("_", "").split())
+
+
+def _missing(
+    subject: str, error: EnvironmentLacksError, apt: tuple[str, ...] = (), pip: tuple[str, ...] = ()
+) -> Finding:
+    problem = error.problems[0]
+    text = f"{problem.what} ({problem.where})" if problem.where else problem.what
+    return Finding(subject, "missing", text, problem.hint, needed=True, apt=apt, pip=pip)

@@ -1,0 +1,27 @@
+"""Load artifacts as a user will: a fresh process, the stock client."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from hubkernels.check.client import run_in_fresh_process
+
+TIMEOUT_S = 300.0
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What the client made of one artifact."""
+
+    variant: str
+    op_id: str
+    ops: tuple[str, ...]
+    exports: tuple[str, ...]
+    seconds: float
+
+
+def check_load(variant: Path) -> Loaded:
+    """Load the package of this artifact. Raises CheckFailedError when it does not load, or another variant does."""
+    answer = run_in_fresh_process("load", {"folder": str(variant.resolve())}, timeout_s=TIMEOUT_S)
+    return Loaded(variant.name, answer["id"], tuple(answer["ops"]), tuple(answer["all"]), answer["seconds"])
