@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hubkernels.errors import InputError, Problem
-from hubkernels.host.files import disk_errors, read_memory, replace_folder, write_atomically
+from hubkernels.host.files import disk_errors, read_json_object, replace_folder, write_atomically
 from hubkernels.model.artifact import METADATA, Artifact, with_digest
 from hubkernels.model.digest import digest_folder
 from hubkernels.model.plan import BuildPlan
@@ -20,7 +20,7 @@ def is_current(plan: BuildPlan, folder: Path) -> bool:
     """Whether the folder holds just what the plan would make: its metadata, and files with the digest it names."""
     if not (folder / METADATA).is_file():
         return False
-    found = read_memory(folder / METADATA)
+    found = read_json_object(folder / METADATA)
     files = digest_folder(folder)
     names = {file.target for file in plan.files} | {plan.library_name}
     return found == with_digest(dict(plan.metadata), files) and set(files) == names

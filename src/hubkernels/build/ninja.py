@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from io import StringIO
 
@@ -28,13 +28,14 @@ def render(steps: Iterable[Step], work: str) -> str:
     work: folder of ninja's own log.
     """
     text = StringIO()
-    writer = Writer(text, width=10**6)
+    writer = Writer(text, width=10**6)  # type: ignore[arg-type]  # it writes to any text file
     writer.variable("ninja_required_version", "1.10")
     writer.variable("builddir", escape(work))
     writer.rule("run", "$command", description="$label")
     for step in steps:
         variables = {"command": escape(_shell(step)), "label": escape(step.label)}
-        writer.build(_escape(step.output), "run", variables=variables, order_only=[_escape(i) for i in step.inputs])
+        inputs = [_escape(path) for path in step.inputs]
+        writer.build([_escape(step.output)], "run", order_only=inputs, variables=variables)
     return text.getvalue()
 
 
@@ -72,7 +73,3 @@ def _progress(line: str) -> Progress:
     count, _, label = line[1:].partition(" ")
     finished, _, total = count.partition("/")
     return Progress(int(finished), int(total), label)
-
-
-def find_step(steps: Sequence[Step], output: str) -> Step:
-    return next(step for step in steps if step.output == output)

@@ -134,6 +134,4 @@ def find_packages(project: Project, names: Iterable[str]) -> tuple[Package, ...]
         raise InputError(Problem("the workspace has no package", where=str(project.root / "build.toml")))
     if not wanted:
         return project.packages
-    return tuple(dict.fromkeys(known[name.replace("-", "_")] for name in wanted))
-
-
+    return tuple(known[name] for name in dict.fromkeys(name.replace("-", "_") for name in wanted))

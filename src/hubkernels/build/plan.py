@@ -72,17 +72,15 @@ class _Object:
         self.key = _digest([tools.compiler.fingerprint, self.flags, self.inputs])
 
 
-def _uid(
-    package: Package, variant: Variant, tools: Toolchain, objects: Sequence[_Object], inputs: Inputs
-) -> str:
+def _uid(package: Package, variant: Variant, tools: Toolchain, objects: Sequence[_Object], inputs: Inputs) -> str:
     """Hash of the content: any change of it is another id, and two builds of one content share one."""
     content = {
         "objects": [item.key for item in objects],
-        "link": tools.portable("\0".join(tools.link_command((), ""))),
+        "link": _link_key(tools),
         "python": [(target, digest) for target, _, digest in inputs.python],
         "metadata": metadata(package, variant, ""),
     }
-    # Base 32 in lower case: the client takes the text after the last underscore, and names are case-blind on some disks.
+    # Base 32: lower case and digits, since some disks are blind to case and the client splits ids at underscores.
     return base64.b32encode(bytes.fromhex(_digest(content))).decode().lower()[:UID_LENGTH]
 
 
@@ -91,7 +89,7 @@ def _compile_step(item: _Object, op_id: str, tools: Toolchain, work: str) -> Ste
     name = item.path.replace("/", "-")
     output = f"{work}/{_digest([item.key, define])[:24]}/{name}.o"
     command = (
-        str(tools.compiler.path),
+        *tools.compiler.command,
         *item.flags,
         *define,
         *tools.search_path(),
@@ -106,9 +104,14 @@ def _compile_step(item: _Object, op_id: str, tools: Toolchain, work: str) -> Ste
 
 def _link_step(objects: Iterable[str], variant: Variant, tools: Toolchain, work: str) -> Step:
     inputs = tuple(objects)
-    command = tools.link_command(inputs, Step.OUTPUT)
-    key = _digest([tools.compiler.fingerprint, inputs, tools.portable("\0".join(command))])
+    key = _digest([tools.compiler.fingerprint, inputs, _link_key(tools)])
+    flags, libraries = tools.link_flags(), tools.link_libraries()
+    command = (*tools.compiler.command, *flags, "-o", Step.OUTPUT, *inputs, *libraries)
     return Step(f"link ({variant.tag})", command, inputs, f"{work}/{key[:24]}/library.so")
+
+
+def _link_key(tools: Toolchain) -> list[str]:
+    return [tools.portable(word) for word in (*tools.link_flags(), *tools.link_libraries())]
 
 
 def _digest(content: Mapping[str, object] | Sequence[object]) -> str:

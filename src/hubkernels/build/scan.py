@@ -8,22 +8,23 @@ it, or a folder that was searched for them, changes.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hubkernels.build.failure import CompileError, Failure
 from hubkernels.build.sources import Source
-from hubkernels.host.files import FileHashes, read_memory, write_atomically
+from hubkernels.host.files import FileHashes, read_memory, write_memory
 from hubkernels.host.process import run
 from hubkernels.model.variant import Variant
 from hubkernels.toolchain.cpu import Toolchain
 
 ID_MACRO = b"TORCH_EXTENSION_NAME"
+_FORM = 1  # of the remembered lists; another form is forgotten
 _WORD = re.compile(r"(?:\\.|[^\\\s])+")
 
 
@@ -47,8 +48,7 @@ class Scanner:
         self.root = root
         self.memory = memory
         self.hashes = hashes
-        self._known = read_memory(memory)
-        self._changed = False
+        self._known = read_memory(memory, _FORM)
 
     def scan(
         self, sources: Sequence[Source], variant: Variant, tools: Toolchain, jobs: int
@@ -59,9 +59,9 @@ class Scanner:
             failures = [f for f in pool.map(lambda s: self._ask_compiler(s, variant, tools), stale) if f]
         if failures:
             raise CompileError(failures)
-        scanned = tuple(self._scanned(source, variant, tools) for source in sources)
-        self._save()
-        return scanned
+        if stale:
+            self._save(variant, {self._key(source, variant, tools) for source in sources})
+        return tuple(self._scanned(source, variant, tools) for source in sources)
 
     def _key(self, source: Source, variant: Variant, tools: Toolchain) -> str:
         words = (source.path, *source.flags, *tools.compile_flags(variant), *tools.search_path())
@@ -69,31 +69,35 @@ class Scanner:
 
     def _is_current(self, key: str) -> bool:
         known = self._known.get(key)
-        return bool(known) and all(
-            self._sha256(path) == digest for path, digest in known["files"].items()
-        ) and all(self._folder_stamp(folder) == known["folders"][folder] for folder in known["folders"])
+        if known is None:
+            return False
+        files = all(self._sha256(path) == digest for path, digest in known["files"].items())
+        return files and all(self._folder_stamp(folder) == mtime for folder, mtime in known["folders"].items())
 
     def _ask_compiler(self, source: Source, variant: Variant, tools: Toolchain) -> Failure | None:
         flags = (*tools.compile_flags(variant), *source.flags, *tools.search_path())
-        # A stand-in for the id: how the macro is spelled can decide what is included, its value cannot.
-        command = (tools.compiler.path, *flags, f"-D{ID_MACRO.decode()}=_id", "-M", source.path)
+        # A stand-in for the id: whether the macro is there can decide what is included, its value does not.
+        command = (*tools.compiler.command, *flags, f"-D{ID_MACRO.decode()}=_id", "-M", source.path)
         done = run(command, cwd=self.root)
         if done.status:
             return Failure(source.path, variant.tag, done.errors)
-        paths = list(dict.fromkeys(os.path.normpath(p) for p in parse_make_rule(done.output)))
+        paths = list(dict.fromkeys(os.path.normpath(path) for path in parse_make_rule(done.output)))
         paths.remove(os.path.normpath(source.path))
-        self._remember(self._key(source, variant, tools), [source.path, *paths], source)
+        self._known[self._key(source, variant, tools)] = {
+            "variant": variant.tag,
+            **self._facts(source, [source.path, *paths]),
+        }
         return None
 
-    def _remember(self, key: str, paths: list[str], source: Source) -> None:
-        own = [path for path in paths if not os.path.isabs(path)]
-        searched = {os.path.dirname(path) or "." for path in own} | {f[2:] for f in source.flags if f[:2] == "-I"}
-        self._known[key] = {
+    def _facts(self, source: Source, paths: list[str]) -> dict[str, Any]:
+        own = [path for path in paths if not Path(path).is_absolute()]
+        searched = {str(Path(path).parent) for path in own}
+        searched |= {flag.removeprefix("-I") for flag in source.flags if flag.startswith("-I")}
+        return {
             "files": {path: self._sha256(path) for path in paths},
             "folders": {folder: self._folder_stamp(folder) for folder in sorted(searched)},
-            "reads_id": any(self._mentions_id(path) for path in self._may_mention_id(paths)),
+            "reads_id": any(ID_MACRO in (self.root / path).read_bytes() for path in _may_mention_id(paths)),
         }
-        self._changed = True
 
     def _scanned(self, source: Source, variant: Variant, tools: Toolchain) -> ScannedSource:
         known = self._known[self._key(source, variant, tools)]
@@ -101,30 +105,27 @@ class Scanner:
         return ScannedSource(source, inputs, known["reads_id"])
 
     def _sha256(self, path: str) -> str | None:
-        return self.hashes.sha256(os.path.join(self.root, path))
+        return self.hashes.sha256(os.path.join(self.root, path))  # noqa: PTH118 - thousands a build
 
     def _folder_stamp(self, folder: str) -> int | None:
         """Changes when a file appears in or leaves the folder, and so may come before another of its name."""
         try:
-            return os.stat(os.path.join(self.root, folder)).st_mtime_ns
+            return (self.root / folder).stat().st_mtime_ns
         except OSError:
             return None
 
-    @staticmethod
-    def _may_mention_id(paths: Iterable[str]) -> Iterable[str]:
-        """The project's own files, and torch's one header that uses the macro."""
-        return (path for path in paths if not os.path.isabs(path) or path.endswith("/torch/extension.h"))
+    def _save(self, variant: Variant, current: set[str]) -> None:
+        """Keep what is current for this variant, and what belongs to others."""
+        kept = {key: known for key, known in self._known.items() if key in current or known["variant"] != variant.tag}
+        write_memory(self.memory, _FORM, kept)
 
-    def _mentions_id(self, path: str) -> bool:
-        return ID_MACRO in (self.root / path).read_bytes()
 
-    def _save(self) -> None:
-        if self._changed:
-            write_atomically(self.memory, json.dumps(self._known).encode())
-            self._changed = False
+def _may_mention_id(paths: Iterable[str]) -> Iterable[str]:
+    """The project's own files, and torch's one header that uses the macro."""
+    return (path for path in paths if not Path(path).is_absolute() or path.endswith("/torch/extension.h"))
 
 
 def parse_make_rule(text: str) -> list[str]:
-    """The prerequisites of one rule as ``-M`` prints it: spaces and hashes escaped, lines continued, dollars doubled."""
+    """The prerequisites of one rule of ``-M``: spaces and hashes are escaped, dollars doubled, lines continued."""
     _, _, rest = text.replace("\\\n", " ").partition(": ")
     return [re.sub(r"\\([ #\\])", r"\1", word).replace("$$", "$") for word in _WORD.findall(rest)]

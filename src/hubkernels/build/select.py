@@ -155,4 +155,3 @@ RULES: tuple[Rule, ...] = (
     _release_is_in_bounds,
     _has_sources,
 )
-

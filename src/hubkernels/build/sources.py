@@ -31,6 +31,8 @@ def compiled_sources(package: Package, variant: Variant) -> tuple[Source, ...]:
         raise TypeError(f"{type(framework).__name__} packages have no compiled sources")
     groups = [("torch", framework.sources, framework.include, framework.cxx_flags)]
     for section in package.sections_for(variant.backend):
+        if section.isa and ISAS[section.isa].cpu != variant.platform.cpu:
+            continue
         isa = ISAS[section.isa].flags if section.isa else ()
         groups.append((f"kernel.{section.name}", section.sources, section.include, (*isa, *section.cxx_flags)))
     _refuse_missing(package, [(name, sources) for name, sources, _, _ in groups])
@@ -62,14 +64,15 @@ def shipped_python(package: Package) -> tuple[tuple[str, str], ...]:
                 hint="the client imports this file; `kernel-builder init` writes one to start from",
             )
         )
-    found = []
-    for path in folder.rglob("*"):
-        name = path.relative_to(folder)
-        hidden = any(part.startswith(".") for part in name.parts)
-        if path.is_file() and not hidden and not is_bytecode(name) and str(name) not in OWN_FILES:
-            if name.suffix.removeprefix(".") in package.framework.python_suffixes:
-                found.append((name.as_posix(), f"{package.python_source}/{name.as_posix()}"))
-    return tuple(sorted(found))
+    names = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    shipped = sorted(name.as_posix() for name in names if _ships(name, package.framework.python_suffixes))
+    return tuple((name, f"{package.python_source}/{name}") for name in shipped)
+
+
+def _ships(name: Path, suffixes: tuple[str, ...]) -> bool:
+    hidden = any(part.startswith(".") for part in name.parts)
+    made = is_bytecode(name) or str(name) in OWN_FILES
+    return not hidden and not made and name.suffix.removeprefix(".") in suffixes
 
 
 def _usual_folders(root: Path) -> tuple[str, ...]:

@@ -41,7 +41,7 @@ def _print_version(wanted: bool) -> None:  # noqa: FBT001 - typer's callback
 
 @app.callback()
 def _options(
-    version: Annotated[  # noqa: ARG001 - the callback reads it
+    version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print whose command this is.")
     ] = False,
 ) -> None:

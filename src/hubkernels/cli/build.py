@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from hubkernels.cli.console import columns, report, say_json
+from hubkernels.cli.console import report, say, say_json
 from hubkernels.cli.options import HERE, Jobs, Json, Packages, ProjectFolder, Variants, open_project
 
 
@@ -17,13 +17,13 @@ def build(
 ) -> None:
     """Build artifacts into build/PACKAGE/VARIANT; what has not changed is not built again."""
     builder, chosen = open_project(project, packages, jobs)
-    rows: list[tuple[str, ...]] = []
     results: list[dict[str, object]] = []
     started = time.monotonic()
     for artifact in builder.build_all(chosen, variant or (), report):
-        seconds = time.monotonic() - started
         state = "built" if artifact.fresh else "up to date"
-        rows.append((state, artifact.package, artifact.variant, str(artifact.folder), f"{seconds:.1f} s"))
+        if not json:
+            seconds = time.monotonic() - started
+            say(f"{state:10}  {artifact.package}  {artifact.variant}  {artifact.folder}  {seconds:.1f} s")
         results.append(
             {
                 "package": artifact.package,
@@ -36,5 +36,3 @@ def build(
         started = time.monotonic()
     if json:
         say_json(results)
-    else:
-        columns(rows)

@@ -41,3 +41,11 @@ def columns(rows: Sequence[Sequence[str]]) -> None:
 def facts(values: Mapping[str, Any]) -> None:
     """Print names and values as two columns."""
     columns([(name, str(value)) for name, value in values.items()])
+
+
+def size_text(size: int) -> str:
+    """Spell a number of bytes for people: ``1.2 MB``."""
+    if size < 1000:  # noqa: PLR2004 - the step between units
+        return f"{size} B"
+    unit, name = next((10**power, name) for power, name in ((9, "GB"), (6, "MB"), (3, "kB")) if size >= 10**power)
+    return f"{size / unit:.1f} {name}"

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hubkernels.host.cpu import usable_cores
+
 if TYPE_CHECKING:
     from hubkernels.build.pipeline import Builder
     from hubkernels.model.project import Package
@@ -23,16 +25,13 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 HERE = Path()
 
 
-def open_project(folder: Path, packages: Sequence[str] | None, jobs: int | None = None) -> tuple[Builder, tuple[Package, ...]]:
+def open_project(
+    folder: Path, packages: Sequence[str] | None, jobs: int | None = None
+) -> tuple[Builder, tuple[Package, ...]]:
     """The builder of a project on this machine, and the packages that were named."""
     from hubkernels.build.pipeline import Builder, find_packages  # noqa: PLC0415 - `--help` does without
     from hubkernels.config import load_project  # noqa: PLC0415
 
     project = load_project(folder)
-    builder = Builder(project, os.environ, jobs or _cores())
+    builder = Builder(project, os.environ, jobs or usable_cores())
     return builder, find_packages(project, packages or ())
-
-
-def _cores() -> int:
-    """Cores that this process may use, which a container can make fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

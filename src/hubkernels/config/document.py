@@ -50,11 +50,15 @@ class Document:
     def lines(self) -> Mapping[KeyPath, int]:
         return locate(self.text)
 
-    def where(self, path: KeyPath) -> str:
-        """Spell a place as ``build.toml:12: general.licence``; for a missing key, the line of its table."""
+    def line(self, path: KeyPath) -> int:
+        """The line of a key; for a missing key, the line of its table."""
         known = next((path[:n] for n in range(len(path), 0, -1) if path[:n] in self.lines), ())
-        line = self.lines.get(known, 1)
-        return f"{self.path}:{line}: {format_path(path)}" if path else f"{self.path}:{line}"
+        return self.lines.get(known, 1)
+
+    def where(self, path: KeyPath) -> str:
+        """Spell a place as ``build.toml:12: general.licence``."""
+        place = f"{self.path}:{self.line(path)}"
+        return f"{place}: {format_path(path)}" if path else place
 
 
 @dataclass

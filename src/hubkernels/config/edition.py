@@ -149,13 +149,9 @@ def _framework(reader: Reader, edition: int) -> Framework:
         found = f"found {' and '.join(present)}" if present else "found none"
         reader.complain(f"exactly one of [{'], ['.join(FRAMEWORKS)}] is needed, {found}")
     if "torch-noarch" in present and (noarch := reader.below("torch-noarch", NOARCH_KEYS)):
-        return TorchNoarch(
-            _python_suffixes(noarch), noarch.texts("cuda_capabilities"), noarch.texts("rocm_archs")
-        )
+        return TorchNoarch(_python_suffixes(noarch), noarch.texts("cuda_capabilities"), noarch.texts("rocm_archs"))
     if "tvm-ffi" in present and (ffi := reader.below("tvm-ffi", TVM_FFI_KEYS)):
-        return TvmFfi(
-            ffi.required_texts("src"), ffi.texts("include"), _python_suffixes(ffi), ffi.texts("cxx-flags")
-        )
+        return TvmFfi(ffi.required_texts("src"), ffi.texts("include"), _python_suffixes(ffi), ffi.texts("cxx-flags"))
     torch = reader.below("torch", TORCH_KEYS) if "torch" in present else None
     if torch is None:
         return Torch()
@@ -225,12 +221,8 @@ def _section(kernels: Reader, name: str, extensions: frozenset[str]) -> KernelSe
         kernels.complain(f"kernel.{name} must be a table", name)
         return None
     path = (*kernels.path, name)
-    found = table.get("backend")
-    backend = BACKENDS.get(found) if isinstance(found, str) else None
-    if backend is None or not backend.has_sections:
-        usable = [b.name for b in BACKENDS.values() if b.has_sections]
-        what = f"unknown backend {found}" if "backend" in table else "missing key backend"
-        kernels.complain(what, name, "backend", hint=did_you_mean(str(found or ""), usable))
+    backend = _section_backend(kernels, name, table)
+    if backend is None:
         return None
     own = backend.section_keys - ({"isa"} - extensions)
     reader = Reader(table, path, kernels.problems, SECTION_KEYS | own)
@@ -248,13 +240,27 @@ def _section(kernels: Reader, name: str, extensions: frozenset[str]) -> KernelSe
     )
 
 
+def _section_backend(kernels: Reader, name: str, table: RawTable) -> Backend | None:
+    usable = {backend.name: backend for backend in BACKENDS.values() if backend.has_sections}
+    found = table.get("backend")
+    if isinstance(found, str) and found in usable:
+        return usable[found]
+    if found in tuple(BACKENDS):
+        kernels.complain(
+            f"backend {found} takes no kernel section", name, "backend", hint="ship Python: [torch-noarch]"
+        )
+    elif "backend" in table:
+        kernels.complain(f"unknown backend {found}", name, "backend", hint=did_you_mean(str(found), usable))
+    else:
+        kernels.complain("missing key backend", name, "backend", hint=did_you_mean("", usable))
+    return None
+
+
 def _depends(reader: Reader) -> tuple[str, ...]:
     names = reader.required_texts("depends")
     for index, name in enumerate(names):
         if name not in DEPENDENCIES:
-            reader.complain(
-                f"unknown dependency {name}", "depends", index, hint=did_you_mean(name, DEPENDENCIES)
-            )
+            reader.complain(f"unknown dependency {name}", "depends", index, hint=did_you_mean(name, DEPENDENCIES))
     return names
 
 

@@ -52,7 +52,9 @@ def _load_member(document: Document, root: Path, index: int, folder: str) -> Pac
     path = root / folder / BUILD_TOML
     if not path.is_file():
         where = document.where(("workspace", "members", index))
-        raise InputError(Problem(f"member {folder} has no build.toml", where, hint=f"create {path}, or drop the member"))
+        raise InputError(
+            Problem(f"member {folder} has no build.toml", where, hint=f"create {path}, or drop the member")
+        )
     return _load_single(Document.read(path), root / folder)
 
 

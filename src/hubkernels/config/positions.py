@@ -60,7 +60,7 @@ class _Scanner:
         self.at += 2 if array else 1
         keys = self._dotted_key()
         self.at += 2 if array else 1
-        path = self._through_arrays(keys[:-1]) + keys[-1:]
+        path = (*self._parent(keys[:-1], start), keys[-1])
         if array:
             self._note(path, start)
             index = self.array_lengths.get(path, 0)
@@ -71,11 +71,12 @@ class _Scanner:
         self._note(path, start)
         return path
 
-    def _through_arrays(self, keys: KeyPath) -> KeyPath:
-        """A header below ``[[x]]`` means the last item of x."""
+    def _parent(self, keys: KeyPath, start: int) -> KeyPath:
+        """The table that a header stands in: below ``[[x]]`` that is the last item of x."""
         path: KeyPath = ()
         for key in keys:
             path = (*path, key)
+            self._note(path, start)
             if path in self.array_lengths:
                 path = (*path, self.array_lengths[path] - 1)
         return path

@@ -90,9 +90,7 @@ def _check_keys(packages: Reader, name: str) -> None:
     package = packages.table[name]
     for key in package:
         if key not in (*PACKAGE_KEYS, "parity"):
-            packages.complain(
-                f"unknown key {key}", name, key, hint=did_you_mean(key, (*PACKAGE_KEYS, "parity"))
-            )
+            packages.complain(f"unknown key {key}", name, key, hint=did_you_mean(key, (*PACKAGE_KEYS, "parity")))
     general = package.get("general")
     if isinstance(general, dict) and "name" in general:
         packages.complain("the name of a workspace package is its key", name, "general", "name")
@@ -104,7 +102,7 @@ def _inherited_tables(package: RawTable, workspace: RawTable) -> list[str]:
     return [name for name in _INHERITED if name in (own or workspace) or name == "general"]
 
 
-def _fill(  # noqa: PLR0913 - two tables, each with its place, and where the result goes
+def _fill(  # noqa: PLR0913, PLR0917 - two tables, each with its place, and where the result goes
     expanded: Expansion, path: KeyPath, own: object, home: KeyPath, common: object, common_home: KeyPath
 ) -> None:
     if not isinstance(own, dict) or not isinstance(common, dict):

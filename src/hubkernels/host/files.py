@@ -19,6 +19,8 @@ from hubkernels.errors import EnvironmentLacksError, Problem
 _SETTLED_NS = 2_000_000_000
 """A file changed within this span may change again inside one tick of its timestamps: its hash is not remembered."""
 
+_FORM = 1  # of the remembered hashes; another form is forgotten
+
 Stamp = tuple[int, int, int, int]
 
 
@@ -36,7 +38,7 @@ class FileHashes:
 
     def __init__(self, memory: Path) -> None:
         self.memory = memory
-        self._known: dict[str, Any] = read_memory(memory)
+        self._known: dict[str, Any] = read_memory(memory, _FORM)
         self._fresh: dict[str, str] = {}
         self._changed = False
 
@@ -63,7 +65,7 @@ class FileHashes:
 
     def save(self) -> None:
         if self._changed:
-            write_atomically(self.memory, json.dumps(self._known).encode())
+            write_memory(self.memory, _FORM, self._known)
             self._changed = False
 
 
@@ -76,8 +78,19 @@ def hash_file(path: Path) -> str:
     return digest.hexdigest()
 
 
-def read_memory(path: Path) -> dict[str, Any]:
-    """What an earlier run remembered; a file that is missing or damaged is the same as none."""
+def read_memory(path: Path, form: int) -> dict[str, Any]:
+    """What an earlier run remembered in this form; a file that is missing, damaged or of another form is as none."""
+    found = read_json_object(path)
+    entries = found.get("entries")
+    return entries if found.get("form") == form and isinstance(entries, dict) else {}
+
+
+def write_memory(path: Path, form: int, entries: dict[str, Any]) -> None:
+    write_atomically(path, json.dumps({"form": form, "entries": entries}).encode())
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; empty where there is none."""
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError):

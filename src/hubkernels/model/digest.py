@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 ALGORITHM = "sha256"
@@ -29,3 +29,9 @@ def hashed_files(folder: Path) -> Iterator[str]:
 
 def is_bytecode(name: Path) -> bool:
     return "__pycache__" in name.parts or name.suffix == ".pyc"
+
+
+def hash_digest(files: Mapping[str, str]) -> str:
+    """One name for a whole artifact: SHA-256, in hex, of ``<path> <digest>`` lines sorted by path."""
+    lines = "".join(f"{name} {files[name]}\n" for name in sorted(files))
+    return hashlib.sha256(lines.encode()).hexdigest()

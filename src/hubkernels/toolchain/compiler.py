@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shlex
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,9 +26,12 @@ _INSTALL = "on Debian and Ubuntu: apt-get install g++"
 
 @dataclass(frozen=True)
 class Compiler:
-    """family: "g++" or "clang". fingerprint: SHA-256 over the programs that turn a source into an object."""
+    """command: the program, with a launcher such as ccache before it where CXX names one. family: "g++" or "clang".
 
-    path: Path
+    fingerprint: SHA-256 over the programs that turn a source into an object.
+    """
+
+    command: tuple[str, ...]
     family: str
     version: Version
     fingerprint: str
@@ -41,46 +45,43 @@ def find_compiler(environment: Mapping[str, str], hashes: FileHashes) -> Compile
 
     Raises EnvironmentLacksError when there is none, when it cannot be run, or when it is too old.
     """
-    path = _locate(environment)
-    macros = _macros(path)
+    command = _locate(environment)
+    macros = _macros(command)
     family, version = _identify(macros)
     if version < OLDEST[family]:
         raise EnvironmentLacksError(
             Problem(
                 f"{family} {version} is too old: torch's headers need {family} >= {OLDEST[family]}",
-                where=str(path),
-                hint=f"install a newer one and name it, for example CXX={path.name}-{OLDEST[family]}",
+                where=command[-1],
+                hint=f"install a newer one and name it, for example CXX={Path(command[-1]).name}-{OLDEST[family]}",
             )
         )
-    return Compiler(path, family, version, _fingerprint(path, family, macros.get("__VERSION__", ""), hashes))
+    return Compiler(command, family, version, _fingerprint(command, family, macros.get("__VERSION__", ""), hashes))
 
 
-def _locate(environment: Mapping[str, str]) -> Path:
+def _locate(environment: Mapping[str, str]) -> tuple[str, ...]:
     search = environment.get("PATH")
-    chosen = environment.get("CXX")
+    chosen = shlex.split(environment.get("CXX", ""))
     if chosen:
-        found = shutil.which(chosen, path=search)
-        if found is None:
-            raise EnvironmentLacksError(
-                Problem(f"no such compiler: {chosen}", where="environment: CXX", hint=f"unset CXX, or {_INSTALL}")
-            )
-        return Path(found)
+        found = [shutil.which(word, path=search) for word in chosen]
+        missing = [word for word, path in zip(chosen, found, strict=True) if path is None]
+        if missing:
+            hint = f"CXX is a program, with a launcher before it if you like: CXX='ccache g++'; or {_INSTALL}"
+            raise EnvironmentLacksError(Problem(f"no such compiler: {missing[0]}", "environment: CXX", hint))
+        return tuple(path for path in found if path)
     for name in CANDIDATES:
-        if found := shutil.which(name, path=search):
-            return Path(found)
-    raise EnvironmentLacksError(
-        Problem(f"no C++ compiler on PATH (looked for {', '.join(CANDIDATES)})", hint=_INSTALL)
-    )
+        if path := shutil.which(name, path=search):
+            return (path,)
+    raise EnvironmentLacksError(Problem(f"no C++ compiler on PATH (looked for {', '.join(CANDIDATES)})", hint=_INSTALL))
 
 
-def _macros(path: Path) -> dict[str, str]:
+def _macros(command: tuple[str, ...]) -> dict[str, str]:
     """The compiler's predefined macros: what it is and how old, whatever its file is called."""
-    done = run((path, "-dM", "-E", "-x", "c++", "/dev/null"))
+    done = run((*command, "-dM", "-E", "-x", "c++", "/dev/null"))
     macros = dict(_MACRO.findall(done.output))
     if done.status or not ("__GNUC__" in macros or "__clang_major__" in macros):
-        raise EnvironmentLacksError(
-            Problem(f"{path} is not a working C++ compiler: {done.errors.strip() or 'it prints no macros'}", hint=_INSTALL)
-        )
+        why = done.errors.strip() or "it prints no macros"
+        raise EnvironmentLacksError(Problem(f"{' '.join(command)} is not a working C++ compiler: {why}", hint=_INSTALL))
     return macros
 
 
@@ -92,12 +93,12 @@ def _identify(macros: Mapping[str, str]) -> tuple[str, Version]:
     return family, Version(tuple(int(macros.get(name, "0")) for name in names))
 
 
-def _fingerprint(path: Path, family: str, version_text: str, hashes: FileHashes) -> str:
-    programs = [path.resolve()]
+def _fingerprint(command: tuple[str, ...], family: str, version_text: str, hashes: FileHashes) -> str:
+    programs = [str(Path(command[-1]).resolve())]  # a launcher does not take part in the object
     if family == "g++":  # clang is one program with its libraries; its version text names the build
-        named = (run((path, f"-print-prog-name={part}")).output.strip() for part in _PARTS)
-        programs += [Path(program) for name in named if (program := shutil.which(name))]
+        named = (run((command[-1], f"-print-prog-name={part}")).output.strip() for part in _PARTS)
+        programs += [found for name in named if (found := shutil.which(name))]
     digest = hashlib.sha256(version_text.encode())
     for program in programs:
-        digest.update((hashes.sha256(str(program)) or "").encode())
+        digest.update((hashes.sha256(program) or "").encode())
     return digest.hexdigest()

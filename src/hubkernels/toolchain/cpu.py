@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -49,24 +48,25 @@ class Toolchain:
         """Keep this machine's folders out of ``__FILE__`` and debug information."""
         return tuple(f"-ffile-prefix-map={folder}={name}" for folder, name in self._places())
 
-    def link_command(self, objects: Sequence[str], output: str) -> tuple[str, ...]:
-        """Link an extension. torch loads its libraries privately, so each must be named as needed; no RPATH."""
+    def link_flags(self) -> tuple[str, ...]:
+        """Flags of the link, before its objects."""
         return (
-            str(self.compiler.path),
             "-shared",
             "-Wl,--no-as-needed,--build-id=none,-s,-z,noexecstack,-z,relro,-z,now",
-            "-o",
-            output,
-            *objects,
-            f"-L{self.torch.lib}",
-            *(f"-l{name}" for name in LIBRARIES),
         )
+
+    def link_libraries(self) -> tuple[str, ...]:
+        """Libraries of the link, after its objects.
+
+        torch loads its own privately, so a kernel must name each that it uses; the client finds them without an RPATH.
+        """
+        return (f"-L{self.torch.lib}", *(f"-l{name}" for name in LIBRARIES))
 
     def portable(self, text: str) -> str:
         """The text with this machine's folders replaced by names, for everything that is hashed."""
         for folder, name in self._places():
             text = text.replace(str(folder), name)
-        return text.replace(str(self.compiler.path), "<compiler>")
+        return text
 
     def _places(self) -> tuple[tuple[Path, str], ...]:
         return (

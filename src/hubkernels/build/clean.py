@@ -1,0 +1,71 @@
+"""Take away what builds made, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from hubkernels.build.pipeline import Places
+from hubkernels.build.report import Report
+from hubkernels.build.work import LOCK, locked
+from hubkernels.host.files import disk_errors
+
+
+@dataclass(frozen=True)
+class Removed:
+    """A folder that is gone. size: bytes of the files in it."""
+
+    path: Path
+    size: int
+
+
+def clean(places: Places, packages: Iterable[str], report: Report, *, work: bool) -> tuple[Removed, ...]:
+    """Remove the artifacts of these packages and, if asked, the work folder. Waits for a running build."""
+    if not places.build.is_dir():
+        return ()
+    removed = []
+    with locked(places.work, report), disk_errors(places.build):
+        for folder in (places.build / name for name in packages):
+            if os.path.lexists(folder):
+                removed.append(Removed(folder, _size(folder)))
+                _remove(folder, places.work / "attic")
+        size = _size(places.work)
+        if work and (size or places.work.is_symlink()):
+            removed.append(Removed(places.work, size))
+            _empty(places.work)
+    return tuple(removed)
+
+
+def _remove(path: Path, attic: Path) -> None:
+    """Out of sight at once, then deleted; of a link, the link alone."""
+    if path.is_symlink() or not path.is_dir():
+        path.unlink()
+        return
+    attic.mkdir(exist_ok=True)
+    gone = attic / f"{path.name}.{os.getpid()}.old"
+    path.rename(gone)
+    shutil.rmtree(gone)
+
+
+def _empty(work: Path) -> None:
+    """All but the lock: a build that waits has that file open, and a new one would let a third build in."""
+    if work.is_symlink():
+        work.unlink()
+        return
+    for path in work.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.name != LOCK:
+            path.unlink()
+
+
+def _size(path: Path) -> int:
+    """Bytes of the files at and below the path; links count as nothing and are not followed."""
+    if path.is_symlink():
+        return 0
+    if not path.is_dir():
+        return path.lstat().st_size
+    return sum(_size(below) for below in path.iterdir())

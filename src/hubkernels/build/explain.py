@@ -1,0 +1,108 @@
+"""Why a build is what it is: variants and reasons, toolchain, flags, id, and the state of the artifact."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hubkernels.build.bundle import is_current
+from hubkernels.build.pipeline import Builder
+from hubkernels.build.sources import Source, compiled_sources
+from hubkernels.errors import InputError, Problem, nearest
+from hubkernels.host.files import read_json_object
+from hubkernels.model.project import Package, Torch
+from hubkernels.model.variant import Decisions, Rejection, Variant
+
+
+@dataclass(frozen=True)
+class SectionFlags:
+    """Sources that are compiled alike. name: ``torch`` or ``kernel.<name>``. flags: beside the variant's own."""
+
+    name: str
+    sources: tuple[str, ...]
+    flags: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A variant that is built here. flags: of every source. state: of the artifact, in words."""
+
+    variant: str
+    op_id: str
+    folder: Path
+    state: str
+    flags: tuple[str, ...]
+    sections: tuple[SectionFlags, ...]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Everything that decides what a build of one package makes. toolchain is empty when there is nothing to build."""
+
+    package: str
+    toolchain: dict[str, str]
+    targets: tuple[Target, ...]
+    rejected: tuple[Rejection, ...]
+
+
+def explain(builder: Builder, package: Package, tags: Iterable[str]) -> Explanation:
+    """Explain the variants of these tags, or all of them. Plans each accepted one, and so scans its sources."""
+    decisions = _only(builder.decide(package), package, frozenset(tags))
+    tools = builder.provenance()["toolchain"] if decisions.accepted else {}
+    targets = tuple(_target(builder, package, variant, tools) for variant in decisions.accepted)
+    path = {"path": " ".join(builder.tools().compiler.command)} if tools else {}
+    return Explanation(package.name, tools | path, targets, decisions.rejected)
+
+
+def _only(decisions: Decisions, package: Package, tags: frozenset[str]) -> Decisions:
+    known = {v.tag for v in decisions.accepted} | {r.variant.tag for r in decisions.rejected}
+    unknown = [
+        Problem(f"{package.name} has no variant {tag}", hint=nearest(tag, known) or "`kernel-builder list-variants`")
+        for tag in sorted(tags - known)
+    ]
+    if unknown:
+        raise InputError(*unknown)
+    return Decisions(
+        tuple(variant for variant in decisions.accepted if not tags or variant.tag in tags),
+        tuple(rejection for rejection in decisions.rejected if not tags or rejection.variant.tag in tags),
+    )
+
+
+def _target(builder: Builder, package: Package, variant: Variant, tools: dict[str, str]) -> Target:
+    made = builder.plan(package, variant)
+    folder = builder.places.artifact(package.name, variant.tag)
+    if not folder.is_dir():
+        state = "not built yet"
+    elif is_current(made, folder):
+        state = "up to date"
+    else:
+        note = read_json_object(folder.parent / f"{folder.name}.build.json")
+        state = f"out of date: {_difference(note.get('toolchain', {}), tools)}"
+    sections = _sections(package, variant)
+    return Target(variant.tag, made.op_id, folder, state, builder.tools().compile_flags(variant), sections)
+
+
+def _difference(before: dict[str, Any], now: dict[str, str]) -> str:
+    """What of the toolchain changed since the artifact was built; when nothing did, the package did."""
+    changed = [
+        f"{key} was {before.get(key, 'not noted')}, is {value}"
+        for key, value in now.items()
+        if before.get(key) != value
+    ]
+    return "; ".join(changed) or "a source, a header, a flag or a Python file changed"
+
+
+def _sections(package: Package, variant: Variant) -> tuple[SectionFlags, ...]:
+    compiled = {source.path: source for source in compiled_sources(package, variant)}
+    framework = package.framework
+    groups = [("torch", framework.sources)] if isinstance(framework, Torch) else []
+    groups += [(f"kernel.{section.name}", section.sources) for section in package.sections_for(variant.backend)]
+    found = [(name, [compiled.pop(path) for path in paths if path in compiled]) for name, paths in groups]
+    return tuple(_section(name, sources) for name, sources in found if sources)
+
+
+def _section(name: str, sources: list[Source]) -> SectionFlags:
+    """The sources share the section's flags: one that an earlier section names is compiled there."""
+    return SectionFlags(name, tuple(source.path for source in sources), sources[0].flags)
