@@ -1,0 +1,42 @@
+"""The project's own kernel, built once for every test of this folder."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hubkernels.cli import main
+from tests.conftest import REPOSITORY
+
+SMALL_CASE = '''\
+"""The real case of the op at shapes that take no time."""
+
+import dataclasses
+from pathlib import Path
+
+from hubkernels.check.cells import load_case
+
+CASE = dataclasses.replace(
+    load_case(Path(__file__).with_name("rms_norm.py")),
+    shapes={"tiny": (3, 7), "one vector and one element": (5, 17)},
+    bench_shapes=("tiny",),
+    dtypes=("float32", "bfloat16"),
+    peers=(),
+)
+'''
+
+
+@pytest.fixture(scope="session")
+def rms_norm_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The artifact of rms-norm, in a project of its own whose case has small shapes."""
+    root = tmp_path_factory.mktemp("rms-norm")
+    for folder in ("cpu", "torch-ext", "tests/cases"):
+        shutil.copytree(REPOSITORY / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (root / "tests/cases/small.py").write_text(SMALL_CASE, encoding="utf-8")
+    text = (REPOSITORY / "build.toml").read_text(encoding="utf-8")
+    (root / "build.toml").write_text(text.replace("tests/cases/rms_norm.py", "tests/cases/small.py"), encoding="utf-8")
+    assert main(["build", "rms-norm", "--project", str(root)]) == 0
+    (found,) = (root / "build/rms-norm").glob("torch-*/")
+    return found

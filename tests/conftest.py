@@ -1,0 +1,145 @@
+"""What every test may use: small projects written to a folder, and the command line called in this process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from hubkernels.cli import main
+
+REPOSITORY = Path(__file__).parent.parent
+
+BUILD_TOML = """\
+[general]
+name = "{name}"
+version = {version}
+edition = 5
+license = "Apache-2.0"
+backends = ["cpu"]
+
+[torch]
+src = ["torch-ext/binding.cpp"]
+stable-abi = "2.10"
+
+[kernel.cpu]
+backend = "cpu"
+depends = ["torch"]
+include = ["include"]
+src = ["cpu/kernel.cpp", "include/kernel.h"]
+"""
+
+BINDING = """\
+#include <torch/csrc/stable/library.h>
+
+#include "registration.h"
+
+#include "../include/kernel.h"
+
+STABLE_TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, m) { m.def("answer() -> int"); }
+
+STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
+  m.impl("answer", TORCH_BOX(&answer));
+}
+
+REGISTER_EXTENSION(TORCH_EXTENSION_NAME)
+"""
+
+KERNEL_H = "#pragma once\n#include <cstdint>\nint64_t answer();\n"
+
+KERNEL_CPP = """\
+#include "kernel.h"
+
+inline int64_t& calls() {{
+  static int64_t count = 0;
+  return count;
+}}
+
+int64_t answer() {{ return {answer} + calls()++; }}
+"""
+
+INIT_PY = """\
+from . import layers
+from ._ops import ops
+
+
+def answer() -> int:
+    return int(ops.answer())
+
+
+__all__ = ["answer", "layers"]
+"""
+
+LAYERS_PY = "WHOSE = {answer}\n"
+
+
+@dataclass(frozen=True)
+class SmallProject:
+    """A stable-ABI project of two sources whose op returns a number and counts its calls."""
+
+    root: Path
+    name: str
+
+    @property
+    def python_name(self) -> str:
+        return self.name.replace("-", "_")
+
+    def write(self, answer: int = 42, version: int = 1) -> SmallProject:
+        for path, text in {
+            "build.toml": BUILD_TOML.format(name=self.name, version=version),
+            "torch-ext/binding.cpp": BINDING,
+            "include/kernel.h": KERNEL_H,
+            "cpu/kernel.cpp": KERNEL_CPP.format(answer=answer),
+            f"torch-ext/{self.python_name}/__init__.py": INIT_PY,
+            f"torch-ext/{self.python_name}/layers.py": LAYERS_PY.format(answer=answer),
+        }.items():
+            (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+            (self.root / path).write_text(text, encoding="utf-8")
+        return self
+
+    @property
+    def artifact(self) -> Path:
+        (found,) = (self.root / "build" / self.name).glob("torch-*/")
+        return found
+
+    @property
+    def op_id(self) -> str:
+        (library,) = self.artifact.glob("*.abi3.so")
+        return library.name.removesuffix(".abi3.so")
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What one command line left: its exit code and all that it printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+Cli = Callable[..., Ran]
+
+
+@pytest.fixture
+def cli(capfd: pytest.CaptureFixture[str]) -> Cli:
+    """Run one command line in this process."""
+
+    def run(*arguments: str | Path) -> Ran:
+        capfd.readouterr()
+        code = main([str(argument) for argument in arguments])
+        return Ran(code, *capfd.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> SmallProject:
+    return SmallProject(tmp_path, "my-kernel").write()
+
+
+def environment(**changes: str) -> dict[str, str]:
+    """The environment of this process with changes."""
+    return {**os.environ, **changes}

@@ -1,0 +1,14 @@
+"""Write the golden plan and ninja file anew: `python -m tests.golden.regenerate`. Read the diff before it goes in."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from hubkernels.build.ninja import render
+from tests.unit.test_plan import made
+
+HERE = Path(__file__).parent
+
+(HERE / "plan.json").write_text(json.dumps(made().to_json(), indent=2) + "\n", encoding="utf-8")
+(HERE / "build.ninja").write_text(render(made().steps, "build/.hubkernels"), encoding="utf-8")

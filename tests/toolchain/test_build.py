@@ -1,0 +1,268 @@
+"""Real builds of a small project: what is made, what is made again, what goes wrong and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hubkernels.model.digest import digest_folder
+from tests.conftest import Cli, SmallProject, environment
+
+TAG = "torch-stable-abi210-cpu-x86_64-linux"
+pytest.importorskip("torch", reason="builds take the headers of an installed torch")
+pytestmark = pytest.mark.skipif(
+    os.uname().machine != "x86_64", reason="the expected tags are those of x86_64; this machine is another"
+)
+
+KILLS = 50 if os.environ.get("HUBKERNELS_TEST_ALL") else 6
+
+
+def command(project: SmallProject, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", "hubkernels.cli", "build", "--project", str(project.root), *arguments]
+
+
+def objects(project: SmallProject) -> set[str]:
+    return {path.name for path in (project.root / "build/.hubkernels/objects").rglob("*.o")}
+
+
+def test_an_artifact_has_the_library_the_python_and_the_metadata(small: SmallProject, cli: Cli) -> None:
+    ran = cli("build", "--project", small.root)
+    assert (ran.code, ran.out.split()[:3]) == (0, ["built", "my-kernel", TAG])
+    assert "[3/3] link" in ran.err
+    names = {path.name for path in small.artifact.iterdir()}
+    assert names == {"__init__.py", "_ops.py", f"{small.op_id}.abi3.so", "layers.py", "metadata.json"}
+    metadata = json.loads((small.artifact / "metadata.json").read_text())
+    assert metadata["id"] == small.op_id
+    assert metadata["digest"] == {"algorithm": "sha256", "files": digest_folder(small.artifact)}
+    note = json.loads((small.artifact.parent / f"{TAG}.build.json").read_text())
+    assert note["id"] == small.op_id
+    assert set(note) == {"variant", "id", "builder", "toolchain", "git"}
+
+
+def test_a_build_with_nothing_to_do_does_nothing_and_imports_no_torch(small: SmallProject, cli: Cli) -> None:
+    cli("build", "--project", small.root)
+    before = {path: path.stat().st_mtime_ns for path in small.artifact.iterdir()}
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", *command(small)[1:]], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("up to date")
+    assert not {"torch", "ninja", "filelock", "rich"} & {
+        line.split("|")[-1].strip() for line in done.stderr.splitlines()
+    }
+    assert {path: path.stat().st_mtime_ns for path in small.artifact.iterdir()} == before
+
+
+def test_a_touched_file_builds_nothing(small: SmallProject, cli: Cli) -> None:
+    cli("build", "--project", small.root)
+    (small.root / "cpu/kernel.cpp").touch()
+    assert cli("build", "--project", small.root).out.startswith("up to date")
+
+
+@pytest.mark.parametrize("path", ["include/kernel.h", "cpu/kernel.cpp", "torch-ext/my_kernel/layers.py"])
+def test_a_changed_file_makes_another_id_and_replaces_the_artifact(small: SmallProject, cli: Cli, path: str) -> None:
+    cli("build", "--project", small.root)
+    before = small.op_id
+    comment = "# changed\n" if path.endswith(".py") else "// changed\n"
+    (small.root / path).write_text((small.root / path).read_text() + comment)
+    assert cli("build", "--project", small.root).out.startswith("built")
+    assert small.op_id != before
+    assert len(list(small.artifact.glob("*.so"))) == 1
+
+
+def test_a_changed_flag_makes_another_id(small: SmallProject, cli: Cli) -> None:
+    cli("build", "--project", small.root)
+    before = small.op_id
+    text = (small.root / "build.toml").read_text()
+    (small.root / "build.toml").write_text(text.replace("[kernel.cpu]", '[kernel.cpu]\ncxx-flags = ["-DX=1"]'))
+    cli("build", "--project", small.root)
+    assert small.op_id != before
+
+
+def test_a_header_that_comes_before_another_of_its_name_is_seen(small: SmallProject, cli: Cli) -> None:
+    cli("build", "--project", small.root)
+    before = small.op_id
+    (small.root / "cpu/kernel.h").write_text("#pragma once\n#include <cstdint>\nint64_t answer();  // nearer\n")
+    cli("build", "--project", small.root)
+    assert small.op_id != before
+
+
+def test_a_spoiled_artifact_is_made_anew(small: SmallProject, cli: Cli) -> None:
+    cli("build", "--project", small.root)
+    good = digest_folder(small.artifact)
+    (small.artifact / "layers.py").write_text("spoiled")
+    (small.artifact / "stray.py").write_text("stray")
+    assert cli("build", "--project", small.root).out.startswith("built")
+    assert digest_folder(small.artifact) == good
+
+
+def test_two_folders_and_two_numbers_of_jobs_make_the_same_bytes(tmp_path: Path, cli: Cli) -> None:
+    made = []
+    for name, jobs in (("one", 1), ("a longer name with spaces and ünïcode", 4)):
+        project = SmallProject(tmp_path / name, "my-kernel").write()
+        assert cli("build", "--project", project.root, "--jobs", str(jobs)).code == 0
+        made.append((project.op_id, digest_folder(project.artifact)))
+    assert made[0] == made[1]
+
+
+def test_a_source_that_does_not_compile_shows_the_diagnostics_whole(small: SmallProject, cli: Cli) -> None:
+    cli("build", "--project", small.root)
+    good = digest_folder(small.artifact)
+    source = small.root / "cpu/kernel.cpp"
+    text = source.read_text()
+    source.write_text(text + "int wrong = nonsense;\nint worse = rubbish;\n")
+    ran = cli("build", "--project", small.root)
+    assert ran.code == 2
+    assert "nonsense" in ran.err
+    assert "rubbish" in ran.err
+    assert f"cpu/kernel.cpp does not compile for {TAG}" in ran.err
+    assert digest_folder(small.artifact) == good
+    source.write_text(text)
+    assert cli("build", "--project", small.root).out.startswith("up to date")
+
+
+def test_every_source_that_does_not_compile_is_reported(small: SmallProject, cli: Cli) -> None:
+    for path in ("cpu/kernel.cpp", "torch-ext/binding.cpp"):
+        (small.root / path).write_text("int wrong = nonsense;\n")
+    ran = cli("build", "--project", small.root)
+    assert "cpu/kernel.cpp does not compile" in ran.err
+    assert "torch-ext/binding.cpp does not compile" in ran.err
+
+
+def test_a_missing_header_is_the_compilers_own_message(small: SmallProject, cli: Cli) -> None:
+    (small.root / "cpu/kernel.cpp").write_text('#include "gone.h"\n')
+    ran = cli("build", "--project", small.root)
+    assert ran.code == 2
+    assert "gone.h: No such file or directory" in ran.err
+    assert f"cpu/kernel.cpp does not compile for {TAG}" in ran.err
+
+
+def test_a_missing_source_is_named_with_its_likeness(small: SmallProject, cli: Cli) -> None:
+    (small.root / "cpu/kernel.cpp").rename(small.root / "cpu/kernels.cpp")
+    ran = cli("build", "--project", small.root)
+    assert ran.code == 2
+    assert "source file does not exist: cpu/kernel.cpp" in ran.err
+    assert "kernel.cpu.src[0]" in ran.err
+    assert "did you mean cpu/kernels.cpp?" in ran.err
+
+
+def test_an_unknown_variant_is_refused(small: SmallProject, cli: Cli) -> None:
+    ran = cli("build", "--project", small.root, "--variant", "torch-stable-abi210-cpu")
+    assert ran.code == 2
+    assert f"my-kernel has no variant torch-stable-abi210-cpu\n  hint: did you mean {TAG}?" in ran.err
+
+
+def test_an_unknown_package_is_refused(small: SmallProject, cli: Cli) -> None:
+    ran = cli("build", "my-kernal", "--project", small.root)
+    assert ran.code == 2
+    assert "no package my-kernal" in ran.err
+    assert "did you mean my-kernel?" in ran.err
+
+
+def test_either_spelling_of_a_package_is_understood(small: SmallProject, cli: Cli) -> None:
+    assert cli("plan", "my_kernel", "--project", small.root).code == 0
+
+
+def fake_compiler(folder: Path, macros: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "g++"
+    path.write_text(f"#!/bin/sh\nprintf '{macros}'\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("macros", "message"),
+    [
+        ("#define __GNUC__ 9\\n#define __GNUC_MINOR__ 4\\n", "g++ 9.4.0 is too old: torch's headers need g++ >= 11"),
+        ("#define __clang_major__ 10\\n", "clang 10.0.0 is too old: torch's headers need clang >= 14"),
+        ("", "is not a working C++ compiler"),
+    ],
+)
+def test_an_unusable_compiler_is_refused_before_anything_is_written(
+    small: SmallProject, tmp_path: Path, macros: str, message: str
+) -> None:
+    compiler = fake_compiler(tmp_path / "bin", macros)
+    done = subprocess.run(
+        command(small), env=environment(CXX=str(compiler)), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 3
+    assert message in done.stderr
+    assert not (small.root / "build").exists()
+
+
+def test_no_compiler_at_all_is_one_apt_line(small: SmallProject, tmp_path: Path) -> None:
+    done = subprocess.run(
+        command(small), env=environment(PATH=str(tmp_path), CXX=""), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 3
+    assert "no C++ compiler on PATH (looked for g++, c++, clang++)" in done.stderr
+    assert "apt-get install g++" in done.stderr
+
+
+def test_a_wrong_cxx_is_named(small: SmallProject) -> None:
+    done = subprocess.run(command(small), env=environment(CXX="g++-99"), capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert "no such compiler: g++-99\n  --> environment: CXX" in done.stderr
+
+
+def test_builds_side_by_side_make_one_artifact(small: SmallProject) -> None:
+    running = [
+        subprocess.Popen(command(small), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)
+    ]
+    outputs = [process.communicate(timeout=120) for process in running]
+    assert [process.returncode for process in running] == [0, 0, 0], outputs
+    assert sorted(out.split()[0] for out, _ in outputs) == ["built", "up", "up"]
+
+
+def test_a_build_killed_at_any_moment_leaves_the_next_one_right(small: SmallProject, cli: Cli) -> None:
+    started = time.monotonic()
+    cli("build", "--project", small.root)
+    whole = time.monotonic() - started
+    good = digest_folder(small.artifact)
+    chance = random.Random(7)  # noqa: S311 - moments to kill at
+    for _ in range(KILLS):
+        shutil.rmtree(small.root / "build")
+        process = subprocess.Popen(command(small), stderr=subprocess.DEVNULL, start_new_session=True)
+        time.sleep(chance.uniform(0, whole))
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        assert cli("build", "--project", small.root).code == 0
+        assert digest_folder(small.artifact) == good
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 256 KiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"a small disk needs the right to mount one: {mounted.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("free_kib", [0, 8, 24, 64])
+def test_a_full_disk_is_said_and_leaves_nothing_half_written(small_disk: Path, cli: Cli, free_kib: int) -> None:
+    project = SmallProject(small_disk, "my-kernel").write()
+    room = shutil.disk_usage(small_disk).free // 1024
+    (small_disk / "ballast").write_bytes(b"x" * max(0, room - free_kib) * 1024)
+    ran = cli("build", "--project", small_disk)
+    assert ran.code == 3, ran.err
+    assert "No space left on device" in ran.err or "the disk is full" in ran.err
+    assert not list((small_disk / "build").glob("my-kernel/*/metadata.json"))
+    (small_disk / "ballast").unlink()
+    assert cli("build", "--project", small_disk).code == 0, "the next build works"
+    assert project.op_id

@@ -1,0 +1,146 @@
+"""`kernel-builder clean` removes what builds made, and nothing else."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from hubkernels.build.clean import clean
+from hubkernels.build.pipeline import Places
+from hubkernels.build.work import LOCK, locked
+from hubkernels.cli import main
+from hubkernels.cli.console import size_text
+
+BUILD_TOML = """
+[workspace]
+schema = 1
+general = { edition = 5, license = "MIT", backends = ["cpu"] }
+torch = { src = [] }
+[package.one]
+general = { version = 1 }
+[package.two]
+general = { version = 1 }
+"""
+
+
+def silent(_: object) -> None:
+    pass
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A project whose two packages have been built."""
+    (tmp_path / "build.toml").write_text(BUILD_TOML, encoding="utf-8")
+    for name in ("one", "two"):
+        folder = tmp_path / "build" / name
+        (folder / "variant").mkdir(parents=True)
+        (folder / "variant/metadata.json").write_bytes(b"x" * 70)
+        (folder / "variant.build.json").write_bytes(b"x" * 30)
+    work = tmp_path / "build/.hubkernels"
+    (work / "objects/0123").mkdir(parents=True)
+    (work / "objects/0123/a.o").write_bytes(b"x" * 500)
+    (work / LOCK).touch()
+    return tmp_path
+
+
+def files(root: Path) -> list[str]:
+    return sorted(path.relative_to(root).as_posix() for path in (root / "build").rglob("*") if not path.is_dir())
+
+
+def test_without_names_every_package_and_the_work_folder_go(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["clean", "-C", str(root)]) == 0
+    assert files(root) == ["build/.hubkernels/lock"]
+    assert capsys.readouterr().out.endswith("freed 700 B\n")
+
+
+def test_a_named_package_goes_alone(root: Path) -> None:
+    assert main(["clean", "one", "-C", str(root)]) == 0
+    assert files(root) == [
+        "build/.hubkernels/lock",
+        "build/.hubkernels/objects/0123/a.o",
+        "build/two/variant.build.json",
+        "build/two/variant/metadata.json",
+    ]
+
+
+def test_all_takes_the_work_folder_with_a_named_package(root: Path) -> None:
+    assert main(["clean", "one", "--all", "-C", str(root)]) == 0
+    assert files(root) == [
+        "build/.hubkernels/lock",
+        "build/two/variant.build.json",
+        "build/two/variant/metadata.json",
+    ]
+
+
+def test_a_second_clean_finds_nothing(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["clean", "-C", str(root)])
+    capsys.readouterr()
+    assert main(["clean", "-C", str(root)]) == 0
+    assert capsys.readouterr().out == "nothing to remove\n"
+
+
+def test_cleaning_what_was_never_built_makes_no_folder(root: Path) -> None:
+    clean(Places(root / "elsewhere"), ("one",), silent, work=True)
+    assert not (root / "elsewhere").exists()
+
+
+def test_what_builds_did_not_make_stays(root: Path) -> None:
+    (root / "build/notes.txt").write_text("mine", encoding="utf-8")
+    main(["clean", "-C", str(root)])
+    assert (root / "build/notes.txt").is_file()
+
+
+def test_links_out_of_the_build_folder_are_removed_but_not_followed(root: Path) -> None:
+    outside = root / "outside"
+    (outside / "kept").mkdir(parents=True)
+    (outside / "kept/file").write_text("mine", encoding="utf-8")
+    for link in ("one/link", ".hubkernels/link", ".hubkernels/objects/link", "three"):
+        (root / "build" / link).symlink_to(outside / "kept", target_is_directory=True)
+    removed = clean(Places(root), ("one", "two", "three"), silent, work=True)
+    assert sum(item.size for item in removed) == 700
+    assert files(root) == ["build/.hubkernels/lock"]
+    assert (outside / "kept/file").is_file()
+
+
+def test_a_work_folder_that_is_a_link_is_unlinked(root: Path) -> None:
+    work = root / "build/.hubkernels"
+    work.rename(root / "elsewhere")
+    work.symlink_to(root / "elsewhere", target_is_directory=True)
+    clean(Places(root), (), silent, work=True)
+    assert not work.is_symlink()
+    assert (root / "elsewhere/objects/0123/a.o").is_file()
+
+
+def test_a_running_build_is_waited_for(root: Path) -> None:
+    places = Places(root)
+    said: list[object] = []
+    with locked(places.work, silent):
+        cleaning = threading.Thread(target=clean, args=(places, ("one",), said.append), kwargs={"work": False})
+        cleaning.start()
+        deadline = time.monotonic() + 10
+        while not said and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert (root / "build/one/variant/metadata.json").is_file()
+    cleaning.join(10)
+    assert said == [f"another build is running in {places.build}; waiting for it"]
+    assert not (root / "build/one").exists()
+
+
+def test_the_lock_file_stays_so_that_a_waiting_build_holds_the_same_one(root: Path) -> None:
+    before = (root / "build/.hubkernels" / LOCK).stat().st_ino
+    main(["clean", "--all", "-C", str(root)])
+    assert (root / "build/.hubkernels" / LOCK).stat().st_ino == before
+
+
+def test_an_unknown_package_removes_nothing(root: Path) -> None:
+    before = files(root)
+    assert main(["clean", "on", "-C", str(root)]) == 2
+    assert files(root) == before
+
+
+@pytest.mark.parametrize(("size", "text"), [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (2_500_000_000, "2.5 GB")])
+def test_sizes_are_spelled_for_people(size: int, text: str) -> None:
+    assert size_text(size) == text

@@ -1,0 +1,202 @@
+"""Reading build.toml in upstream's form: values, and every problem with its line, key path and way out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hubkernels.config import load_project
+from hubkernels.errors import InputError
+from hubkernels.model.backend import BACKENDS, CPU, CUDA
+from hubkernels.model.project import KernelDependency, KernelSection, Package, Torch, TorchNoarch, TvmFfi
+from hubkernels.model.version import Version
+
+WHOLE = """\
+[general]
+name = "my-kernel"
+version = 3
+edition = 5
+license = "Apache-2.0"
+upstream = "https://example.org/a.git"
+backends = ["cpu", "cuda"]
+python-depends = ["einops"]
+kernel-depends = [{ repo-id = "org/other", version = 2 }]
+
+[general.hub]
+repo-id = "org/my-kernel"
+
+[general.cuda]
+minver = "12.6"
+python-depends = ["nvidia-cutlass-dsl"]
+
+[torch]
+src = ["torch-ext/b.cpp", "torch-ext/b.h"]
+include = ["inc"]
+pyext = ["json"]
+minver = "2.11"
+cxx-flags = ["-DX"]
+stable-abi = { cpu = "2.10" }
+
+[kernel.one]
+backend = "cpu"
+depends = ["torch"]
+src = ["a.cpp"]
+cxx-flags = ["-mavx2"]
+
+[kernel.two]
+backend = "cuda"
+depends = ["torch", "cutlass_4_5"]
+cuda-capabilities = ["9.0a"]
+cuda-flags = ["-O3"]
+cuda-minver = "12.8"
+src = ["a.cu"]
+"""
+
+
+def load(folder: Path, text: str) -> Package:
+    (folder / "build.toml").write_text(text, encoding="utf-8")
+    (package,) = load_project(folder).packages
+    return package
+
+
+def problems(folder: Path, text: str) -> list[str]:
+    (folder / "build.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        load_project(folder)
+    return [str(problem).replace(f"{folder}/", "") for problem in caught.value.problems]
+
+
+def test_every_table_reaches_the_model(tmp_path: Path) -> None:
+    package = load(tmp_path, WHOLE)
+    assert (package.name, package.python_name, package.version) == ("my-kernel", "my_kernel", 3)
+    assert package.backends == (CPU, CUDA)
+    assert package.kernel_depends == (KernelDependency("org/other", version=2),)
+    assert package.requirements["cuda"].minver == Version((12, 6))
+    assert package.requirements["cuda"].python_depends == ("nvidia-cutlass-dsl",)
+    assert package.framework == Torch(
+        sources=("torch-ext/b.cpp", "torch-ext/b.h"),
+        include=("inc",),
+        python_suffixes=("py", "pyi", "json"),
+        minver=Version((2, 11)),
+        stable_abi={"cpu": Version((2, 10))},
+        cxx_flags=("-DX",),
+    )
+    assert package.sections == (
+        KernelSection("one", CPU, ("a.cpp",), ("torch",), cxx_flags=("-mavx2",)),
+        KernelSection(
+            "two",
+            CUDA,
+            ("a.cu",),
+            ("torch", "cutlass_4_5"),
+            device_flags=("-O3",),
+            archs=("9.0a",),
+            cuda_minver=Version((12, 8)),
+        ),
+    )
+    assert package.python_source == "torch-ext/my_kernel"
+    assert package.repo_id == "org/my-kernel"
+
+
+def test_a_stable_abi_of_one_version_holds_for_every_backend(tmp_path: Path) -> None:
+    framework = load(tmp_path, WHOLE.replace('{ cpu = "2.10" }', '"2.11"')).framework
+    assert isinstance(framework, Torch)
+    assert dict(framework.stable_abi) == dict.fromkeys(BACKENDS, Version((2, 11)))
+
+
+@pytest.mark.parametrize(("table", "kind"), [("[torch-noarch]", TorchNoarch), ("[tvm-ffi]\nsrc = []", TvmFfi)])
+def test_frameworks_that_are_not_built_yet_are_read(tmp_path: Path, table: str, kind: type) -> None:
+    text = f'[general]\nname = "ab"\nversion = 0\nlicense = "MIT"\nbackends = ["cuda"]\n{table}\n'
+    assert isinstance(load(tmp_path, text).framework, kind)
+
+
+def test_every_problem_is_reported_at_once_with_line_path_and_way_out(tmp_path: Path) -> None:
+    text = """\
+[general]
+name = "My_Kernel"
+version = "1"
+edition = 5
+licence = "MIT"
+backends = ["cpu", "cudda", "cpu"]
+
+[torch]
+srcs = ["a.cpp"]
+minver = 2.10
+
+[kernel.one]
+backend = "cpu"
+depends = ["troch"]
+src = ["a.cpp", 7]
+cuda-flags = ["-O3"]
+
+[kernel.two]
+backend = "tpu"
+src = []
+
+[extra]
+"""
+    assert problems(tmp_path, text) == [
+        "unknown key extra\n  --> build.toml:22: extra\n  hint: allowed: general, kernel, torch, torch-noarch, tvm-ffi",
+        "unknown key licence\n  --> build.toml:5: general.licence\n  hint: did you mean license?",
+        '"My_Kernel" is not a package name\n  --> build.toml:2: general.name\n'
+        "  hint: lower-case letters, digits and dashes; a letter first, no dash last: my-kernel, relu2d",
+        'version must be an integer, found "1"\n  --> build.toml:3: general.version',
+        "missing key license\n  --> build.toml:1: general.license",
+        "unknown backend cudda\n  --> build.toml:6: general.backends[1]\n  hint: did you mean cuda?",
+        "backend cpu is named twice\n  --> build.toml:6: general.backends[2]",
+        "unknown key srcs\n  --> build.toml:9: torch.srcs\n  hint: did you mean src?",
+        "minver must be a string, found a float: 2.1\n  --> build.toml:10: torch.minver",
+        "unknown key cuda-flags\n  --> build.toml:16: kernel.one.cuda-flags\n  hint: did you mean cxx-flags?",
+        "src holds strings, found an integer: 7\n  --> build.toml:15: kernel.one.src[1]",
+        "unknown dependency troch\n  --> build.toml:14: kernel.one.depends[0]\n  hint: did you mean torch?",
+        "backend tpu takes no kernel section\n  --> build.toml:19: kernel.two.backend\n"
+        "  hint: ship Python: [torch-noarch]",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (('backends = ["cpu", "cuda"]', 'backends = "cpu"'), 'backends must be a list, found "cpu"'),
+        (("version = 3", "version = -1"), "version must not be negative, found -1"),
+        (("version = 3", "version = true"), "version must be an integer, found a boolean: True"),
+        (("edition = 5", "edition = 6"), "edition 6 is newer than this hubkernels reads (5)"),
+        (("edition = 5", "edition = 3"), "edition 3 is older than this hubkernels reads (4)"),
+        (('"2.11"', '"2.x"'), 'minver must be a version number, found "2.x"'),
+        (("version = 2 }", "version = 2, revision = 'a' }"), "exactly one of version and revision is needed"),
+        (("[torch]", "[tvm-ffi]"), "unknown key pyext"),
+        (("[kernel.one]", "[torch-noarch]\n[kernel.one]"), "exactly one of [torch], [torch-noarch], [tvm-ffi]"),
+        (('backend = "cpu"', "backend = ['cpu']"), "unknown backend ['cpu']"),
+        (("[kernel.one]", "[kernel]\nthree = 3\n[kernel.one]"), "kernel.three must be a table"),
+    ],
+)
+def test_a_wrong_value_is_refused(tmp_path: Path, change: tuple[str, str], message: str) -> None:
+    if change[1] == "[tvm-ffi]":
+        message = "unknown key minver"
+    found = problems(tmp_path, WHOLE.replace(*change))
+    assert any(problem.startswith(message) for problem in found), found
+
+
+def test_a_key_that_only_edition_5_has_is_unknown_without_an_edition(tmp_path: Path) -> None:
+    found = problems(tmp_path, WHOLE.replace("edition = 5\n", ""))
+    assert found[0].startswith("unknown key kernel-depends\n  --> build.toml:8: general.kernel-depends")
+
+
+def test_a_missing_general_table_is_one_problem(tmp_path: Path) -> None:
+    assert problems(tmp_path, "[torch]\nsrc = []\n") == ["missing table [general]\n  --> build.toml:1"]
+
+
+def test_text_that_is_not_toml_is_refused_with_line_and_column(tmp_path: Path) -> None:
+    (found,) = problems(tmp_path, "[general]\nname = my-kernel\n")
+    assert found == "not valid TOML: Invalid value\n  --> build.toml:2:8"
+
+
+def test_text_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "build.toml").write_bytes(b'name = "\xff"')
+    with pytest.raises(InputError, match="not UTF-8"):
+        load_project(tmp_path)
+
+
+def test_a_folder_without_build_toml_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no build\.toml in .*\n  hint: .*--project"):
+        load_project(tmp_path)

@@ -1,0 +1,66 @@
+"""The documents name every verb, option and key that there is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from hubkernels.cli.app import app
+from hubkernels.config import edition, workspace
+from hubkernels.model.backend import BACKENDS
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def read(name: str) -> str:
+    return (REPOSITORY / name).read_text(encoding="utf-8")
+
+
+def verbs(command: Any, path: str = "") -> dict[str, Any]:  # noqa: ANN401 - typer brings a click of its own
+    """Every verb below a command, by its words."""
+    below = getattr(command, "commands", {})
+    if not below:
+        return {path: command}
+    return {words: verb for name, sub in below.items() for words, verb in verbs(sub, f"{path} {name}".strip()).items()}
+
+
+VERBS = verbs(typer.main.get_command(app))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_and_option_is_in_the_command_line_reference(verb: str) -> None:
+    text = read("docs/cli.md")
+    assert f"**`{verb}" in text
+    options = {option for parameter in VERBS[verb].params for option in (*parameter.opts, *parameter.secondary_opts)}
+    assert {option for option in options if option.startswith("-") and f"`{option}" not in text} <= {"--help"}
+
+
+def test_every_key_is_in_the_build_toml_reference() -> None:
+    words = set(re.findall(r"[\w-]+", " ".join(re.findall(r"`([^`\n]+)`", read("docs/build-toml.md")))))
+    sections = {key for backend in BACKENDS.values() for key in backend.section_keys | set(backend.general_keys)}
+    keys = {
+        *edition.GENERAL_KEYS,
+        *edition.TORCH_KEYS,
+        *edition.NOARCH_KEYS,
+        *edition.TVM_FFI_KEYS,
+        *edition.SECTION_KEYS,
+        *edition.FRAMEWORKS,
+        *workspace.EXTENSIONS,
+        *sections,
+        *BACKENDS,
+        "schema",
+        "members",
+    }
+    assert keys - words == set()
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "docs/cli.md", "docs/build-toml.md"])
+def test_every_file_that_a_document_names_exists(name: str) -> None:
+    links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", read(name))]
+    paths = re.findall(r"`((?:src|tests|docs|scripts)/[\w./-]+)`", read(name))
+    missing = [link for link in links if "://" not in link and not (REPOSITORY / name).parent.joinpath(link).exists()]
+    assert missing + [path for path in paths if not (REPOSITORY / path).exists()] == []

@@ -1,0 +1,94 @@
+"""Hashes that are remembered, and writing that leaves nothing half done."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from hubkernels.errors import EnvironmentLacksError
+from hubkernels.host import files
+from hubkernels.host.files import FileHashes, replace_folder, write_atomically
+
+LONG_AGO_NS = 10**9 * 1_000_000_000
+
+
+def settle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a file count as settled at once."""
+    later = time.time_ns() + 3_600 * 10**9
+    monkeypatch.setattr(time, "time_ns", lambda: later)
+
+
+def test_a_hash_is_that_of_the_content(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"x" * 3_000_000)
+    hashes = FileHashes(tmp_path / "memory.json")
+    assert hashes.sha256(str(tmp_path / "a")) == hashlib.sha256(b"x" * 3_000_000).hexdigest()
+    assert hashes.sha256(str(tmp_path / "none")) is None
+
+
+def test_an_unchanged_file_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settle(monkeypatch)
+    (tmp_path / "a").write_text("one")
+    first = FileHashes(tmp_path / "memory.json")
+    digest = first.sha256(str(tmp_path / "a"))
+    first.save()
+    monkeypatch.setattr(files, "hash_file", lambda path: pytest.fail(f"read {path} again"))
+    assert FileHashes(tmp_path / "memory.json").sha256(str(tmp_path / "a")) == digest
+
+
+def test_a_change_that_keeps_size_and_time_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settle(monkeypatch)
+    path = tmp_path / "a"
+    path.write_text("one")
+    os.utime(path, ns=(LONG_AGO_NS, LONG_AGO_NS))
+    hashes = FileHashes(tmp_path / "memory.json")
+    before = hashes.sha256(str(path))
+    hashes.save()
+    time.sleep(0.02)  # longer than one tick of the file system's clock
+    path.write_text("two")
+    os.utime(path, ns=(LONG_AGO_NS, LONG_AGO_NS))
+    assert FileHashes(tmp_path / "memory.json").sha256(str(path)) != before
+
+
+def test_a_file_that_was_just_written_is_not_trusted_to_stay(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("one")
+    hashes = FileHashes(tmp_path / "memory.json")
+    hashes.sha256(str(tmp_path / "a"))
+    hashes.save()
+    assert (tmp_path / "memory.json").read_text() == '{"form": 1, "entries": {}}'
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[1]", b"\xff"])
+def test_a_damaged_memory_is_the_same_as_none(tmp_path: Path, damage: bytes) -> None:
+    (tmp_path / "memory.json").write_bytes(damage)
+    (tmp_path / "a").write_text("one")
+    assert FileHashes(tmp_path / "memory.json").sha256(str(tmp_path / "a"))
+
+
+def test_a_failing_write_leaves_the_old_file_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "f"
+    target.write_text("old")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(EnvironmentLacksError, match=r"cannot write .*/f: No space left on device\n  hint: free some"):
+        write_atomically(target, b"new")
+    assert [path.name for path in tmp_path.iterdir()] == ["f"]
+    assert target.read_text() == "old"
+
+
+def test_a_folder_is_replaced_whole(tmp_path: Path) -> None:
+    for name in ("new", "target", "attic"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "new/a").write_text("new")
+    (tmp_path / "target/b").write_text("old")
+    replace_folder(tmp_path / "new", tmp_path / "target", tmp_path / "attic")
+    assert [path.name for path in (tmp_path / "target").iterdir()] == ["a"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["attic", "target"]
+    assert list((tmp_path / "attic").iterdir()) == []

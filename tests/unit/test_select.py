@@ -1,0 +1,138 @@
+"""Which variants are chosen, and that each other one has its reason."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hubkernels.build.select import choose, select
+from hubkernels.config.variant_table import load_variant_table
+from hubkernels.errors import EnvironmentLacksError, InputError
+from hubkernels.host.machine import Machine, TorchSdk
+from hubkernels.model.backend import CPU, CUDA
+from hubkernels.model.project import KernelSection, Package, Requirements, Torch, TorchNoarch, TvmFfi
+from hubkernels.model.variant import Decisions, Platform
+from hubkernels.model.version import Version
+
+ROWS = load_variant_table()
+LINUX = Platform("x86_64", "linux")
+STABLE = "torch-stable-abi210-cpu-x86_64-linux"
+
+
+def package(framework: Torch | TorchNoarch | TvmFfi | None = None) -> Package:
+    return Package(
+        name="my-kernel",
+        version=1,
+        license="MIT",
+        backends=(CPU, CUDA),
+        framework=framework or Torch(("b.cpp",), stable_abi={"cpu": Version((2, 10))}),
+        root=Path(),
+        python_source="torch-ext/my_kernel",
+        sections=(KernelSection("k", CPU, ("k.cpp",)),),
+    )
+
+
+def machine(torch: str | None = "2.13.0+cpu", platform: Platform = LINUX) -> Machine:
+    return Machine(platform, TorchSdk(torch, Path("torch")) if torch else None)
+
+
+def accepted(decisions: Decisions) -> list[str]:
+    return [variant.tag for variant in decisions.accepted]
+
+
+def reasons(decisions: Decisions, tag: str) -> tuple[str, ...]:
+    return next(rejection.reasons for rejection in decisions.rejected if rejection.variant.tag == tag)
+
+
+def test_a_stable_abi_package_has_one_variant_whatever_newer_torch_is_installed() -> None:
+    for torch in ("2.10.0", "2.13.0+cpu", "2.15.0+cu132", "2.16.0a0+git1234"):
+        assert accepted(select(package(), ROWS, machine(torch))) == [STABLE]
+
+
+def test_a_full_abi_package_is_built_for_the_installed_torch_only() -> None:
+    decisions = select(package(Torch(("b.cpp",))), ROWS, machine())
+    assert accepted(decisions) == ["torch213-cxx11-cpu-x86_64-linux"]
+    assert reasons(decisions, "torch212-cxx11-cpu-x86_64-linux") == (
+        "needs the headers of torch 2.12, 2.13.0+cpu is installed",
+    )
+
+
+def test_every_variant_is_either_accepted_or_has_a_reason() -> None:
+    decisions = select(package(), ROWS, machine())
+    assert all(rejection.reasons for rejection in decisions.rejected)
+    assert len(decisions.rejected) > 20
+
+
+@pytest.mark.parametrize(
+    ("host", "reason"),
+    [
+        (machine(None), "torch is not installed"),
+        (machine("2.9.1"), "the installed torch 2.9.1 is older than 2.10"),
+        (
+            machine(platform=Platform("aarch64", "linux")),
+            "built on x86_64-linux, this machine is aarch64-linux",
+        ),
+    ],
+)
+def test_what_the_machine_lacks_is_the_reason(host: Machine, reason: str) -> None:
+    assert reasons(select(package(), ROWS, host), STABLE) == (reason,)
+
+
+def test_a_stable_abi_newer_than_the_installed_torch_has_no_headers() -> None:
+    newer = package(Torch(("b.cpp",), stable_abi={"cpu": Version((2, 12))}))
+    assert reasons(select(newer, ROWS, machine("2.11.0")), "torch-stable-abi212-cpu-x86_64-linux") == (
+        "needs the headers of torch >= 2.12, 2.11.0 is installed",
+    )
+
+
+def test_bounds_of_the_package_are_reasons() -> None:
+    bounded = replace(
+        package(Torch(("b.cpp",), minver=Version((2, 14)))),
+        requirements={"cuda": Requirements(minver=Version((13, 0)))},
+    )
+    decisions = select(bounded, ROWS, machine())
+    assert reasons(decisions, "torch213-cxx11-cpu-x86_64-linux") == ("torch.minver is 2.14",)
+    assert "general.cuda.minver is 13.0" in reasons(decisions, "torch213-cxx11-cu126-x86_64-linux")
+
+
+@pytest.mark.parametrize(
+    ("framework", "reason"),
+    [(TorchNoarch(), "torch-noarch packages are not built yet"), (TvmFfi(), "tvm-ffi packages are not built yet")],
+)
+def test_frameworks_that_are_not_built_yet_say_so(framework: TorchNoarch | TvmFfi, reason: str) -> None:
+    decisions = select(package(framework), ROWS, machine())
+    assert accepted(decisions) == []
+    assert all(reason in rejection.reasons for rejection in decisions.rejected)
+
+
+def test_undeclared_backends_and_missing_toolchains_are_told_apart() -> None:
+    decisions = select(package(Torch(("b.cpp",))), ROWS, machine())
+    assert reasons(decisions, "torch213-cxx11-cu130-x86_64-linux") == (
+        "this hubkernels has no cuda toolchain (it has cpu)",
+    )
+    assert "general.backends does not name rocm" in reasons(decisions, "torch213-cxx11-rocm72-x86_64-linux")
+
+
+def test_a_wanted_variant_that_does_not_exist_is_refused_with_its_likeness() -> None:
+    decisions = select(package(), ROWS, machine())
+    with pytest.raises(
+        InputError, match=f"has no variant torch-stable-abi210-cpu-x86_64\n  hint: did you mean {STABLE}?"
+    ):
+        choose(decisions, package(), ["torch-stable-abi210-cpu-x86_64"])
+
+
+def test_a_wanted_variant_that_was_rejected_is_refused_with_the_reasons() -> None:
+    decisions = select(package(), ROWS, machine())
+    with pytest.raises(
+        InputError, match="torch213-cxx11-cu130-x86_64-linux is not built here\n  - .*no cuda toolchain"
+    ):
+        choose(decisions, package(), ["torch213-cxx11-cu130-x86_64-linux"])
+
+
+def test_when_nothing_is_left_the_environment_lacks_something() -> None:
+    with pytest.raises(
+        EnvironmentLacksError, match="no variant of my-kernel can be built here\n(.*\n)*.*torch is not installed"
+    ):
+        choose(select(package(), ROWS, machine(None)), package())
