@@ -1,0 +1,161 @@
+"""The record of one benchmark cell: JSON, one file each; docs/records.md explains every field."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from hubkernels.errors import InputError, Problem
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Wall time of one call. spread_us: first and third quartile. runs: calls timed."""
+
+    median_us: float
+    best_us: float
+    spread_us: tuple[float, float]
+    runs: int
+
+
+@dataclass(frozen=True)
+class PeerResult:
+    """Another implementation, timed in the same run. ratio: our median over this one; below 1, ours is faster.
+
+    error: relative error norm against float64.
+    """
+
+    name: str
+    time: Timing
+    error: float
+    ratio: float
+
+
+@dataclass(frozen=True)
+class FailedPeer:
+    """A peer that could not be timed, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Machine:
+    """isa: tier forced by HUBKERNELS_ISA, None for the best one. allocator: what was set about malloc, or "default"."""
+
+    cpu: str
+    cores: int
+    isa: str | None
+    allocator: str
+
+
+@dataclass(frozen=True)
+class Versions:
+    """compiler: of the artifact, from its build.json; None where that is missing."""
+
+    python: str
+    torch: str
+    kernels: str
+    hubkernels: str
+    compiler: str | None
+
+
+@dataclass(frozen=True)
+class Git:
+    """State of the project's repository. dirty: tracked or new files differ from the commit."""
+
+    commit: str
+    dirty: bool
+
+
+@dataclass(frozen=True)
+class Record:
+    """One op, dtype, shape and direction ("fwd" or "f+b") on one machine.
+
+    preemptions: how often the system took a core away while this was timed.
+    """
+
+    op: str
+    package: str
+    variant: str
+    artifact: str
+    digest: str
+    dtype: str
+    shape_name: str
+    shape: tuple[int, ...]
+    direction: str
+    machine: Machine
+    versions: Versions
+    git: Git | None
+    threads: int
+    time: Timing
+    bytes: int
+    share_of_copy: float
+    copy_gb_s: float
+    error: float
+    peers: tuple[PeerResult, ...]
+    failed_peers: tuple[FailedPeer, ...]
+    cache: str
+    preemptions: int
+    page_faults: str
+    date: str
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON form: the timing is flat, since a reader wants ``median_us`` first of all."""
+        fields = _flat(asdict(self))
+        return {"schema": SCHEMA, **fields, "peers": [_flat(peer) for peer in fields["peers"]]}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any], where: str | None = None) -> Record:
+        """Read the JSON form. Raises InputError for another schema version, and for fields missing or unknown."""
+        if data.get("schema") != SCHEMA:
+            hint = f"this hubkernels reads schema {SCHEMA}; a newer one may read it, or measure again"
+            raise InputError(Problem(f"record schema {data.get('schema')!r} is unknown", where, hint))
+        try:
+            return cls._read({key: value for key, value in data.items() if key != "schema"})
+        except (KeyError, TypeError) as error:
+            raise InputError(
+                Problem(f"not a record of schema {SCHEMA}: {error}", where, "see docs/records.md")
+            ) from error
+
+    @classmethod
+    def _read(cls, data: Mapping[str, Any]) -> Record:
+        parts = {
+            "shape": tuple(data["shape"]),
+            "machine": Machine(**data["machine"]),
+            "versions": Versions(**data["versions"]),
+            "git": Git(**data["git"]) if data["git"] else None,
+            "peers": tuple(PeerResult(**_nested(peer)) for peer in data["peers"]),
+            "failed_peers": tuple(FailedPeer(**peer) for peer in data["failed_peers"]),
+        }
+        return cls(**_nested({**data, **parts}))
+
+    @property
+    def file_name(self) -> str:
+        """One name a cell and way of running it: a second run on the same machine replaces the first."""
+        shape = "x".join(map(str, self.shape))
+        ways = (f"t{self.threads}", self.page_faults.replace(" ", "-"), self.machine.isa)
+        return "-".join((self.op, self.dtype, shape, self.direction, *(way for way in ways if way))) + ".json"
+
+    def text(self) -> str:
+        return json.dumps(self.to_json(), indent=2, ensure_ascii=False) + "\n"
+
+
+_TIMING = ("median_us", "best_us", "spread_us", "runs")
+
+
+def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:
+    whole: dict[str, Any] = {}
+    for key, value in fields.items():
+        whole.update(value if key == "time" else {key: value})
+    return whole
+
+
+def _nested(fields: Mapping[str, Any]) -> dict[str, Any]:
+    timing = {name: fields[name] for name in _TIMING}
+    rest = {key: value for key, value in fields.items() if key not in _TIMING}
+    return {**rest, "time": Timing(**{**timing, "spread_us": tuple(timing["spread_us"])})}
