@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 from hubkernels.build.ninja import render
-from tests.unit.test_plan import made
+from tests.unit.test_plan import VARIANT, made
 
 HERE = Path(__file__).parent
 
 (HERE / "plan.json").write_text(json.dumps(made().to_json(), indent=2) + "\n", encoding="utf-8")
-(HERE / "build.ninja").write_text(render(made().steps, "build/.hubkernels"), encoding="utf-8")
+(HERE / "build.ninja").write_text(render(made().steps, VARIANT.tag, "build/.hubkernels"), encoding="utf-8")

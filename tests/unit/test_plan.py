@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hubkernels.build import plan as planning
 from hubkernels.build.ninja import FailedStep, read_output, render
 from hubkernels.build.plan import Inputs, plan
 from hubkernels.build.report import Progress
@@ -51,7 +52,7 @@ def test_the_plan_is_the_golden_one() -> None:
 
 
 def test_the_ninja_file_is_the_golden_one() -> None:
-    assert (GOLDEN / "build.ninja").read_text() == render(made().steps, "build/.hubkernels")
+    assert (GOLDEN / "build.ninja").read_text() == render(made().steps, VARIANT.tag, "build/.hubkernels")
 
 
 def test_the_id_names_package_backend_and_content_and_nothing_else() -> None:
@@ -112,6 +113,12 @@ def test_another_python_file_recompiles_the_binding_alone() -> None:
     after = made(replace(INPUTS, python=(("__init__.py", "torch-ext/my_kernel/__init__.py", "p1"),)))
     assert before.steps[0].output != after.steps[0].output
     assert before.steps[1].output == after.steps[1].output
+
+
+def test_the_id_changes_with_the_file_that_the_builder_adds(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = made().op_id
+    monkeypatch.setattr(planning, "OPS_PY", planning.OPS_PY + "# a newer hubkernels\n")
+    assert made().op_id != before
 
 
 def test_only_sources_that_mention_it_are_compiled_with_the_id() -> None:

@@ -90,11 +90,14 @@ def test_a_stable_abi_newer_than_the_installed_torch_has_no_headers() -> None:
 def test_bounds_of_the_package_are_reasons() -> None:
     bounded = replace(
         package(Torch(("b.cpp",), minver=Version((2, 14)))),
-        requirements={"cuda": Requirements(minver=Version((13, 0)))},
+        requirements={"cuda": Requirements(minver=Version((12, 8, 1)), maxver=Version((13,)))},
     )
     decisions = select(bounded, ROWS, machine())
     assert reasons(decisions, "torch213-cxx11-cpu-x86_64-linux") == ("torch.minver is 2.14",)
-    assert "general.cuda.minver is 13.0" in reasons(decisions, "torch213-cxx11-cu126-x86_64-linux")
+    assert "general.cuda.minver is 12.8.1" in reasons(decisions, "torch213-cxx11-cu126-x86_64-linux")
+    assert "general.cuda.maxver is 13" in reasons(decisions, "torch213-cxx11-cu132-x86_64-linux")
+    for tag in ("torch211-cxx11-cu128-x86_64-linux", "torch213-cxx11-cu130-x86_64-linux"):
+        assert not any("general.cuda" in reason for reason in reasons(decisions, tag))
 
 
 @pytest.mark.parametrize(
@@ -131,8 +134,16 @@ def test_a_wanted_variant_that_was_rejected_is_refused_with_the_reasons() -> Non
         choose(decisions, package(), ["torch213-cxx11-cu130-x86_64-linux"])
 
 
-def test_when_nothing_is_left_the_environment_lacks_something() -> None:
-    with pytest.raises(
-        EnvironmentLacksError, match="no variant of my-kernel can be built here\n(.*\n)*.*torch is not installed"
-    ):
+def test_when_nothing_is_left_what_comes_nearest_tells_what_the_machine_lacks() -> None:
+    with pytest.raises(EnvironmentLacksError) as caught:
         choose(select(package(), ROWS, machine(None)), package())
+    assert str(caught.value).splitlines()[:2] == [
+        "no variant of my-kernel can be built here",
+        "  - torch is not installed",
+    ]
+
+
+def test_when_the_package_itself_rules_out_every_variant_the_input_is_wrong() -> None:
+    empty = replace(package(Torch()), sections=())
+    with pytest.raises(InputError, match="no sources: torch.src is empty and no kernel section has backend cpu"):
+        choose(select(empty, ROWS, machine()), empty)

@@ -9,27 +9,33 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hubkernels.errors import InputError, Problem
 from hubkernels.host.files import disk_errors, read_json_object, replace_folder, write_atomically
 from hubkernels.model.artifact import METADATA, Artifact, with_digest
 from hubkernels.model.digest import digest_folder
 from hubkernels.model.plan import BuildPlan
 
 
+def note_of(folder: Path) -> Path:
+    """The file beside an artifact that tells how it was built."""
+    return folder.parent / f"{folder.name}.build.json"
+
+
 def is_current(plan: BuildPlan, folder: Path) -> bool:
-    """Whether the folder holds just what the plan would make: its metadata, and files with the digest it names."""
-    if not (folder / METADATA).is_file():
+    """Whether the folder holds just what the plan would make: its metadata, files with the digest it names, a note."""
+    try:
+        files = digest_folder(folder)
+    except FileNotFoundError:  # another build is replacing it
         return False
-    found = read_json_object(folder / METADATA)
-    files = digest_folder(folder)
     names = {file.target for file in plan.files} | {plan.library_name}
-    return found == with_digest(dict(plan.metadata), files) and set(files) == names
+    found = read_json_object(folder / METADATA)
+    noted = read_json_object(note_of(folder)).get("id") == plan.op_id
+    return noted and set(files) == names and found == with_digest(dict(plan.metadata), files)
 
 
 def bundle(plan: BuildPlan, root: Path, folder: Path, attic: Path, provenance: Mapping[str, Any]) -> Artifact:
     """Put the artifact together and move it to ``folder``; how it was built goes beside it.
 
-    root: the project's folder. attic: a folder on the same disk for what is not finished.
+    root: the package's folder. attic: a folder on the same disk for what is not finished.
     """
     with disk_errors(folder):
         attic.mkdir(parents=True, exist_ok=True)
@@ -37,8 +43,7 @@ def bundle(plan: BuildPlan, root: Path, folder: Path, attic: Path, provenance: M
             staged = Path(scratch) / plan.variant
             _stage(plan, root, staged)
             replace_folder(staged, folder, attic)
-    note = {"variant": plan.variant, "id": plan.op_id, **provenance}
-    write_atomically(folder.parent / f"{folder.name}.build.json", _json(note))
+    write_atomically(note_of(folder), _json({"variant": plan.variant, "id": plan.op_id, **provenance}))
     return Artifact(plan.package, plan.variant, plan.op_id, folder, fresh=True)
 
 
@@ -46,8 +51,6 @@ def _stage(plan: BuildPlan, root: Path, staged: Path) -> None:
     staged.mkdir()
     for file in plan.files:
         target = staged / file.target
-        if target.name == plan.library_name:
-            raise InputError(Problem(f"{file.source} has the name of the library", hint="rename it"))
         target.parent.mkdir(parents=True, exist_ok=True)
         if file.text is not None:
             target.write_text(file.text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Sources that do not compile."""
+"""Commands that failed, and whose fault that is."""
 
 from __future__ import annotations
 
@@ -12,34 +12,24 @@ _DISK_FULL = "No space left on device"
 
 @dataclass(frozen=True)
 class Failure:
-    """One command that failed. diagnostics: all that it printed."""
+    """One command that failed. subject: what it was to make something of. diagnostics: all that it printed."""
 
-    what: str
+    subject: str
     variant: str
     diagnostics: str
 
+    @property
+    def disk_full(self) -> bool:
+        return _DISK_FULL in self.diagnostics
 
-class CompileError(InputError):
-    """Sources that the compiler refused; the message holds its diagnostics whole."""
-
-    def __init__(self, failures: Iterable[Failure]) -> None:
-        self.failures = tuple(failures)
-        super().__init__(
-            *(
-                Problem(f"{failure.diagnostics.rstrip()}\n{failure.what} does not compile for {failure.variant}")
-                for failure in self.failures
-            )
-        )
+    def problem(self) -> Problem:
+        what = f"{self.diagnostics.rstrip()}\n{self.subject} does not compile for {self.variant}"
+        hint = "the disk is full: free some space and run again" if self.disk_full else None
+        return Problem(what.lstrip(), hint=hint)
 
 
 def explain_failures(failures: Iterable[Failure]) -> HubkernelsError:
-    """The error for failed commands: a full disk is not the source's fault."""
+    """The error for failed commands, with their diagnostics whole: a full disk is not the source's fault."""
     found = tuple(failures)
-    if any(_DISK_FULL in failure.diagnostics for failure in found):
-        return EnvironmentLacksError(
-            Problem(
-                f"the disk is full: {found[0].what} could not be written for {found[0].variant}",
-                hint="free some space and run again: nothing half-written was kept",
-            )
-        )
-    return CompileError(found)
+    kind = EnvironmentLacksError if any(failure.disk_full for failure in found) else InputError
+    return kind(*(failure.problem() for failure in found))

@@ -22,9 +22,10 @@ class FailedStep:
     diagnostics: str
 
 
-def render(steps: Iterable[Step], work: str) -> str:
+def render(steps: Iterable[Step], variant: str, work: str) -> str:
     """build.ninja for these steps. Each writes beside its output and renames, so a kill leaves no half file.
 
+    Sources are no nodes of it: a step's output is named for the content of its inputs, and is not there yet.
     work: folder of ninja's own log.
     """
     text = StringIO()
@@ -33,20 +34,17 @@ def render(steps: Iterable[Step], work: str) -> str:
     writer.variable("builddir", escape(work))
     writer.rule("run", "$command", description="$label")
     for step in steps:
-        variables = {"command": escape(_shell(step)), "label": escape(step.label)}
-        inputs = [_escape(path) for path in step.inputs]
-        writer.build([_escape(step.output)], "run", order_only=inputs, variables=variables)
+        label = f"{step.verb} {step.subject} ({variant})"
+        variables = {"command": escape(_shell(step)), "label": escape(label)}
+        writer.build([step.output], "run", order_only=list(step.after), variables=variables)
     return text.getvalue()
 
 
 def _shell(step: Step) -> str:
-    part = f"{shlex.quote(step.output)}.$$"  # the shell's own process number: two builds do not share it
+    output = shlex.quote(step.output)
+    part = f"{output}.$$.part"  # the shell's own process number: two builds do not share it
     words = [part if word == Step.OUTPUT else shlex.quote(word) for word in step.command]
-    return f"{' '.join(words)} && mv -f {part} {shlex.quote(step.output)} || {{ rm -f {part}; exit 1; }}"
-
-
-def _escape(path: str) -> str:
-    return path.replace("$", "$$").replace(" ", "$ ").replace(":", "$:")
+    return f"{' '.join(words)} && mv -f {part} {output} || {{ rm -f {part}; exit 1; }}"
 
 
 def read_output(lines: Iterable[str]) -> Iterator[Progress | FailedStep | str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hubkernels import __version__
-from hubkernels.build.bundle import is_current
+from hubkernels.build.bundle import bundle, is_current
 from hubkernels.build.plan import Inputs, plan
 from hubkernels.build.report import Report
 from hubkernels.build.scan import Scanner
@@ -24,7 +24,7 @@ from hubkernels.model.artifact import Artifact
 from hubkernels.model.plan import BuildPlan
 from hubkernels.model.project import Package, Project
 from hubkernels.model.variant import Decisions, Variant
-from hubkernels.toolchain.compiler import find_compiler
+from hubkernels.toolchain.compiler import compiler_environment, find_compiler
 from hubkernels.toolchain.cpu import Toolchain
 
 WORK = ".hubkernels"
@@ -45,6 +45,10 @@ class Places:
     def work(self) -> Path:
         return self.build / WORK
 
+    @property
+    def objects(self) -> Path:
+        return self.work / "objects"
+
     def artifact(self, package: str, variant: str) -> Path:
         return self.build / package / variant
 
@@ -54,7 +58,7 @@ class Builder:
 
     def __init__(self, project: Project, environment: Mapping[str, str], jobs: int) -> None:
         self.project = project
-        self.environment = environment
+        self.environment = compiler_environment(environment)
         self.jobs = jobs
         self.places = Places(project.root)
         self.machine: Machine = this_machine()
@@ -74,14 +78,15 @@ class Builder:
 
     def plan(self, package: Package, variant: Variant) -> BuildPlan:
         """Plan one variant, from sources scanned now."""
-        sources = compiled_sources(package, variant)
-        scanner = Scanner(package.root, self.places.work / f"scan-{package.name}.json", self.hashes)
-        scanned = scanner.scan(sources, variant, self.tools(), self.jobs)
+        self.hashes.renew()
+        memory = self.places.work / f"scan-{package.name}.json"
+        scanner = Scanner(package.root, memory, self.hashes, variant, self.tools(), self.environment)
+        scanned = scanner.scan(compiled_sources(package, variant), self.jobs)
         python = tuple(
             (target, path, self.hashes.sha256(str(package.root / path)) or "")
             for target, path in shipped_python(package)
         )
-        objects = os.path.relpath(self.places.work / "objects", package.root)
+        objects = os.path.relpath(self.places.objects, package.root)
         made = plan(package, variant, self.tools(), Inputs(scanned, python), objects)
         self.hashes.save()
         return made
@@ -91,30 +96,66 @@ class Builder:
         made = self.plan(package, variant)
         folder = self.places.artifact(package.name, variant.tag)
         if not is_current(made, folder):
-            from hubkernels.build.work import make  # noqa: PLC0415 - ninja and locks cost a no-change build 50 ms
+            from hubkernels.build.work import locked, sweep  # noqa: PLC0415 - costs a no-change build 30 ms
 
-            return make(made, package.root, folder, self, report)
+            with locked(self.places.work, report):
+                made = self.plan(package, variant)  # another build may have been at work while we waited
+                if not is_current(made, folder):
+                    sweep(self.places.work, self.places.objects)
+                    return self._make(made, package, variant, report)
         return Artifact(package.name, variant.tag, made.op_id, folder, fresh=False)
 
-    def build_all(self, packages: Iterable[Package], tags: Iterable[str], report: Report) -> Iterator[Artifact]:
-        """Build every chosen variant of each package, in order."""
-        wanted = tuple(tags)
-        for package, variants in [(p, choose(self.decide(p), p, wanted)) for p in packages]:
+    def _make(self, made: BuildPlan, package: Package, variant: Variant, report: Report) -> Artifact:
+        from hubkernels.build.run import Workplace, run_plan  # noqa: PLC0415 - costs a no-change build 15 ms
+
+        place = Workplace(package.root, self.places.work, self.jobs, self.environment)
+        steps = run_plan(made, place, report)
+        if self.plan(package, variant).op_id != made.op_id:
+            for step in steps:  # named for a content that they may not have
+                (package.root / step.output).unlink(missing_ok=True)
+            raise InputError(Problem(f"a file of {package.name} changed while it was built", hint="build again"))
+        folder = self.places.artifact(package.name, variant.tag)
+        return bundle(made, package.root, folder, self.places.work / "attic", self._provenance(package))
+
+    def build_all(
+        self, packages: Iterable[Package], tags: Iterable[str], report: Report, *, leave_out: bool
+    ) -> Iterator[Artifact]:
+        """Build every chosen variant of each package, in order.
+
+        leave_out: pass over packages without a variant here, unless that is all of them.
+        """
+        for package, variants in self._choose(tuple(packages), tuple(tags), report, leave_out=leave_out):
             for variant in variants:
                 yield self.build(package, variant, report)
 
-    def provenance(self) -> dict[str, Any]:
+    def _choose(
+        self, packages: tuple[Package, ...], tags: tuple[str, ...], report: Report, *, leave_out: bool
+    ) -> list[tuple[Package, tuple[Variant, ...]]]:
+        chosen = []
+        for package in packages:
+            decisions = self.decide(package)
+            if leave_out and not tags and not decisions.accepted and len(packages) > 1:
+                report(f"{package.name}: no variant can be built here; `kernel-builder list-variants` tells why")
+            else:
+                chosen.append((package, choose(decisions, package, tags)))
+        return chosen or [(package, choose(self.decide(package), package, tags)) for package in packages]
+
+    def _provenance(self, package: Package) -> dict[str, Any]:
         """How this build is made: what may differ between two builds of equal content."""
-        tools = self.tools()
         return {
             "builder": {"hubkernels": __version__, "door": "kernel-builder build"},
-            "toolchain": {
-                "compiler": str(tools.compiler),
-                "fingerprint": tools.compiler.fingerprint,
-                "torch": tools.torch.release,
-            },
-            "git": git_state(self.project.root),
+            "toolchain": toolchain_facts(self.tools()),
+            "git": git_state(package.root),
         }
+
+
+def toolchain_facts(tools: Toolchain) -> dict[str, str]:
+    """What a note beside an artifact says of its toolchain."""
+    return {
+        "compiler": str(tools.compiler),
+        "fingerprint": tools.compiler.fingerprint,
+        "torch": tools.torch.release,
+    }
 
 
 def find_packages(project: Project, names: Iterable[str]) -> tuple[Package, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hubkernels.build.scan import ID_MACRO, ScannedSource
@@ -16,6 +16,7 @@ from hubkernels.model.variant import Variant
 from hubkernels.toolchain.cpu import Toolchain
 
 UID_LENGTH = 12
+NAME_LENGTH = 32  # of an object: it may come to stand for the content of other checkouts
 
 OPS_PY = '''\
 import torch
@@ -39,12 +40,15 @@ class Inputs:
     python: tuple[tuple[str, str, str], ...]
 
 
-def plan(package: Package, variant: Variant, tools: Toolchain, inputs: Inputs, work: str) -> BuildPlan:
-    """Plan one variant. work: folder of the objects, relative to the package's root."""
-    objects = [_Object(scanned, variant, tools) for scanned in inputs.sources]
-    op_id = f"_{package.python_name}_{variant.backend.name}_{_uid(package, variant, tools, objects, inputs)}"
-    steps = [_compile_step(item, op_id, tools, work) for item in objects]
-    link = _link_step([step.output for step in steps], variant, tools, work)
+def plan(package: Package, variant: Variant, tools: Toolchain, inputs: Inputs, objects: str) -> BuildPlan:
+    """Plan one variant. objects: the folder of the steps' outputs, relative to the package's root."""
+    keys = [_object_key(scanned, variant, tools) for scanned in inputs.sources]
+    op_id = f"_{package.python_name}_{variant.backend.name}_{_uid(package, variant, tools, keys, inputs)}"
+    steps = [
+        _compile_step(scanned, variant, tools, (op_id, f"{objects}/{_name(key, op_id, scanned)}.o"))
+        for scanned, key in zip(inputs.sources, keys, strict=True)
+    ]
+    link = _link_step([step.output for step in steps], tools, objects)
     files = (
         ShippedFile("_ops.py", text=OPS_PY.format(op_id=op_id)),
         *(ShippedFile(target, source=source) for target, source, _ in inputs.python),
@@ -60,54 +64,52 @@ def plan(package: Package, variant: Variant, tools: Toolchain, inputs: Inputs, w
     )
 
 
-class _Object:
-    """One source with its flags and the key that names its object when the id plays no part in it."""
-
-    def __init__(self, scanned: ScannedSource, variant: Variant, tools: Toolchain) -> None:
-        self.path = scanned.source.path
-        self.tag = variant.tag
-        self.reads_id = scanned.reads_id
-        self.inputs = scanned.inputs
-        self.flags = (*tools.compile_flags(variant), *scanned.source.flags)
-        self.key = _digest([tools.compiler.fingerprint, self.flags, self.inputs])
+def _object_key(scanned: ScannedSource, variant: Variant, tools: Toolchain) -> str:
+    """Hash of what an object is made of, but for the id."""
+    flags = (*tools.compile_flags(variant), *scanned.source.flags)
+    return _digest([tools.compiler.fingerprint, flags, scanned.inputs])
 
 
-def _uid(package: Package, variant: Variant, tools: Toolchain, objects: Sequence[_Object], inputs: Inputs) -> str:
+def _uid(package: Package, variant: Variant, tools: Toolchain, keys: Sequence[str], inputs: Inputs) -> str:
     """Hash of the content: any change of it is another id, and two builds of one content share one."""
     content = {
-        "objects": [item.key for item in objects],
+        "objects": keys,
         "link": _link_key(tools),
         "python": [(target, digest) for target, _, digest in inputs.python],
+        "_ops.py": OPS_PY,
         "metadata": metadata(package, variant, ""),
     }
     # Base 32: lower case and digits, since some disks are blind to case and the client splits ids at underscores.
     return base64.b32encode(bytes.fromhex(_digest(content))).decode().lower()[:UID_LENGTH]
 
 
-def _compile_step(item: _Object, op_id: str, tools: Toolchain, work: str) -> Step:
-    define = (f"-D{ID_MACRO.decode()}={op_id}",) if item.reads_id else ()
-    name = item.path.replace("/", "-")
-    output = f"{work}/{_digest([item.key, define])[:24]}/{name}.o"
+def _name(key: str, op_id: str, scanned: ScannedSource) -> str:
+    return _digest([key, op_id if scanned.reads_id else None])[:NAME_LENGTH]
+
+
+def _compile_step(scanned: ScannedSource, variant: Variant, tools: Toolchain, made: tuple[str, str]) -> Step:
+    op_id, output = made
+    path = scanned.source.path
     command = (
         *tools.compiler.command,
-        *item.flags,
-        *define,
+        *tools.compile_flags(variant),
+        *scanned.source.flags,
+        *((f"-D{ID_MACRO}={op_id}",) if scanned.reads_id else ()),
         *tools.search_path(),
         *tools.prefix_maps(),
         "-c",
-        item.path,
+        path,
         "-o",
         Step.OUTPUT,
     )
-    return Step(f"compile {item.path} ({item.tag})", command, (item.path,), output)
+    return Step("compile", path, command, output)
 
 
-def _link_step(objects: Iterable[str], variant: Variant, tools: Toolchain, work: str) -> Step:
-    inputs = tuple(objects)
+def _link_step(inputs: Sequence[str], tools: Toolchain, objects: str) -> Step:
     key = _digest([tools.compiler.fingerprint, inputs, _link_key(tools)])
     flags, libraries = tools.link_flags(), tools.link_libraries()
     command = (*tools.compiler.command, *flags, "-o", Step.OUTPUT, *inputs, *libraries)
-    return Step(f"link ({variant.tag})", command, inputs, f"{work}/{key[:24]}/library.so")
+    return Step("link", "the library", command, f"{objects}/{key[:NAME_LENGTH]}.so", tuple(inputs))
 
 
 def _link_key(tools: Toolchain) -> list[str]:

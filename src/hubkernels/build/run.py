@@ -32,14 +32,17 @@ class Workplace:
     environment: Mapping[str, str]
 
 
-def run_plan(plan: BuildPlan, place: Workplace, report: Report) -> None:
-    """Make every missing output. Raises CompileError with all diagnostics when a step fails."""
+def run_plan(plan: BuildPlan, place: Workplace, report: Report) -> tuple[Step, ...]:
+    """Make every missing output and return the steps that were run.
+
+    Raises InputError with all diagnostics when a step fails, EnvironmentLacksError when the disk is full.
+    """
     steps = missing_steps(plan, place.root)
     if not steps:
-        return
-    for step in steps:
-        with disk_errors(place.root / step.output):
-            (place.root / step.output).parent.mkdir(parents=True, exist_ok=True)
+        return ()
+    for folder in {(place.root / step.output).parent for step in steps}:
+        with disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
     ninja = _start_ninja(plan, steps, place)
     failures: list[Failure] = []
     unexpected: list[str] = []
@@ -54,21 +57,17 @@ def run_plan(plan: BuildPlan, place: Workplace, report: Report) -> None:
         raise explain_failures(failures)
     if ninja.status:
         raise EnvironmentLacksError(Problem("\n".join(("ninja stopped:", *unexpected))))
+    return steps
 
 
 def _start_ninja(plan: BuildPlan, steps: tuple[Step, ...], place: Workplace) -> Stream:
     script = place.work.resolve() / f"{plan.package}-{plan.variant}.ninja"
-    write_atomically(script, render(steps, str(script.parent)).encode())
+    write_atomically(script, render(steps, plan.variant, str(script.parent)).encode())
     binary = Path(ninja_distribution.BIN_DIR) / "ninja"
-    environment = {
-        **place.environment,
-        "NINJA_STATUS": STATUS,
-        "LC_ALL": "C.UTF-8",  # explain_failures reads English
-    }
+    environment = {**place.environment, "NINJA_STATUS": STATUS}
     return Stream((binary, "-f", script, "-j", str(place.jobs), "-k", "0"), cwd=place.root, env=environment)
 
 
 def _failure(event: FailedStep, steps: tuple[Step, ...], variant: str) -> Failure:
-    step = next(step for step in steps if step.output == event.output)
-    subject = step.inputs[0] if len(step.inputs) == 1 else "the library"
+    subject = next(step.subject for step in steps if step.output == event.output)
     return Failure(subject, variant, event.diagnostics)

@@ -1,8 +1,8 @@
 """What every source really reads: the compiler's own list of headers, by content, remembered between runs.
 
 The id of an artifact is the hash of all its inputs, and the binding is compiled with that id; so the inputs must be
-known before the first object exists. The compiler lists them (``-M``); the list is kept until one of the files in
-it, or a folder that was searched for them, changes.
+known before the first object exists. The compiler lists them (``-M``); a list holds until a file in it changes, or a
+folder where one of its names is looked for.
 """
 
 from __future__ import annotations
@@ -10,22 +10,25 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hubkernels.build.failure import CompileError, Failure
+from hubkernels.build.failure import Failure, explain_failures
 from hubkernels.build.sources import Source
-from hubkernels.host.files import FileHashes, read_memory, write_memory
+from hubkernels.host.files import FileHashes, changed_since, read_memory, write_memory
 from hubkernels.host.process import run
 from hubkernels.model.variant import Variant
 from hubkernels.toolchain.cpu import Toolchain
 
-ID_MACRO = b"TORCH_EXTENSION_NAME"
-_FORM = 1  # of the remembered lists; another form is forgotten
+ID_MACRO = "TORCH_EXTENSION_NAME"
+_FORM = 2  # of the remembered lists; another form is forgotten
 _WORD = re.compile(r"(?:\\.|[^\\\s])+")
+_SEARCH_FLAG = re.compile(r"-(?:I|isystem|iquote|idirafter)(.*)", re.DOTALL)
+_SYSTEM = "/usr/"
 
 
 @dataclass(frozen=True)
@@ -41,88 +44,114 @@ class ScannedSource:
     reads_id: bool
 
 
+@dataclass(frozen=True)
 class Scanner:
-    """Scans the sources of one project; ``memory`` is the file that keeps the lists between runs."""
+    """Scans sources of one variant. root: the package's folder. memory: the file that keeps the lists between runs."""
 
-    def __init__(self, root: Path, memory: Path, hashes: FileHashes) -> None:
-        self.root = root
-        self.memory = memory
-        self.hashes = hashes
-        self._known = read_memory(memory, _FORM)
+    root: Path
+    memory: Path
+    hashes: FileHashes
+    variant: Variant
+    tools: Toolchain
+    environment: Mapping[str, str]
 
-    def scan(
-        self, sources: Sequence[Source], variant: Variant, tools: Toolchain, jobs: int
-    ) -> tuple[ScannedSource, ...]:
-        """List the inputs of each source. Raises CompileError for those that the compiler cannot read."""
-        stale = [source for source in sources if not self._is_current(self._key(source, variant, tools))]
+    def scan(self, sources: Sequence[Source], jobs: int) -> tuple[ScannedSource, ...]:
+        """List the inputs of each source. Raises InputError for those that the compiler cannot read."""
+        known = read_memory(self.memory, _FORM)
+        keys = {source: self._key(source) for source in sources}
+        stale = [source for source, key in keys.items() if not self._holds(known.get(key))]
         with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
-            failures = [f for f in pool.map(lambda s: self._ask_compiler(s, variant, tools), stale) if f]
+            answers = dict(zip(stale, pool.map(self._ask_compiler, stale), strict=True))
+        failures = [answer for answer in answers.values() if isinstance(answer, Failure)]
         if failures:
-            raise CompileError(failures)
+            raise explain_failures(failures)
+        listed = {source: answer for source, answer in answers.items() if not isinstance(answer, Failure)}
+        lists = {source: listed.get(source) or known[key] for source, key in keys.items()}
         if stale:
-            self._save(variant, {self._key(source, variant, tools) for source in sources})
-        return tuple(self._scanned(source, variant, tools) for source in sources)
+            others = {key: entry for key, entry in known.items() if entry["variant"] != self.variant.tag}
+            settled = {keys[source]: entry for source, entry in lists.items() if not entry.get("unsettled")}
+            write_memory(self.memory, _FORM, others | settled)
+        return tuple(self._scanned(source, entry) for source, entry in lists.items())
 
-    def _key(self, source: Source, variant: Variant, tools: Toolchain) -> str:
-        words = (source.path, *source.flags, *tools.compile_flags(variant), *tools.search_path())
-        return hashlib.sha256("\0".join((*words, tools.compiler.fingerprint)).encode()).hexdigest()
+    def _key(self, source: Source) -> str:
+        words = (source.path, *self._flags(source), self.tools.compiler.fingerprint)
+        return hashlib.sha256("\0".join(words).encode()).hexdigest()
 
-    def _is_current(self, key: str) -> bool:
-        known = self._known.get(key)
-        if known is None:
+    def _flags(self, source: Source) -> tuple[str, ...]:
+        return (*self.tools.compile_flags(self.variant), *source.flags, *self.tools.search_path())
+
+    def _holds(self, entry: Mapping[str, Any] | None) -> bool:
+        if entry is None:
             return False
-        files = all(self._sha256(path) == digest for path, digest in known["files"].items())
-        return files and all(self._folder_stamp(folder) == mtime for folder, mtime in known["folders"].items())
+        files = all(self._sha256(path) == digest for path, digest in entry["files"].items())
+        return files and all(self._folder_stamp(folder) == mtime for folder, mtime in entry["folders"].items())
 
-    def _ask_compiler(self, source: Source, variant: Variant, tools: Toolchain) -> Failure | None:
-        flags = (*tools.compile_flags(variant), *source.flags, *tools.search_path())
+    def _ask_compiler(self, source: Source) -> dict[str, Any] | Failure:
+        """The list for one source; unsettled when one of its files changed meanwhile, and is not the one listed."""
+        started = time.time_ns()
         # A stand-in for the id: whether the macro is there can decide what is included, its value does not.
-        command = (*tools.compiler.command, *flags, f"-D{ID_MACRO.decode()}=_id", "-M", source.path)
-        done = run(command, cwd=self.root)
+        words = (*self._flags(source), f"-D{ID_MACRO}=_id", "-M", source.path)
+        done = run((*self.tools.compiler.command, *words), cwd=self.root, env=self.environment)
         if done.status:
-            return Failure(source.path, variant.tag, done.errors)
-        paths = list(dict.fromkeys(os.path.normpath(path) for path in parse_make_rule(done.output)))
-        paths.remove(os.path.normpath(source.path))
-        self._known[self._key(source, variant, tools)] = {
-            "variant": variant.tag,
-            **self._facts(source, [source.path, *paths]),
-        }
-        return None
-
-    def _facts(self, source: Source, paths: list[str]) -> dict[str, Any]:
-        own = [path for path in paths if not Path(path).is_absolute()]
-        searched = {str(Path(path).parent) for path in own}
-        searched |= {flag.removeprefix("-I") for flag in source.flags if flag.startswith("-I")}
+            return Failure(source.path, self.variant.tag, done.errors)
+        paths = list(dict.fromkeys(parse_make_rule(done.output)))
+        files = {path: self._sha256(path) for path in paths}
+        folders = {folder: self._folder_stamp(folder) for folder in sorted(self._searched(source, paths))}
+        moved = any(changed_since(self._full(path), started) for path in paths)
         return {
-            "files": {path: self._sha256(path) for path in paths},
-            "folders": {folder: self._folder_stamp(folder) for folder in sorted(searched)},
-            "reads_id": any(ID_MACRO in (self.root / path).read_bytes() for path in _may_mention_id(paths)),
+            "variant": self.variant.tag,
+            "files": files,
+            "folders": folders,
+            "reads_id": any(ID_MACRO.encode() in (self.root / path).read_bytes() for path in self._own(paths)),
+            **({"unsettled": True} if moved else {}),
         }
 
-    def _scanned(self, source: Source, variant: Variant, tools: Toolchain) -> ScannedSource:
-        known = self._known[self._key(source, variant, tools)]
-        inputs = tuple((tools.portable(path), digest) for path, digest in known["files"].items())
-        return ScannedSource(source, inputs, known["reads_id"])
+    def _searched(self, source: Source, paths: Sequence[str]) -> set[str]:
+        """Folders where a new file could come before one of ``paths``.
+
+        A header found as ``<root>/hk/x.h`` would be found earlier in ``hk`` below another root: every folder named in
+        the flags is one, and every folder of an own file, where quoted names are looked for first.
+        """
+        own = {os.path.dirname(path) or "." for path in self._own(paths)}  # noqa: PTH120 - keeps the spelling
+        roots = own | set(search_folders(source.flags))
+        known = (*roots, *search_folders(self.tools.search_path()))
+        below = {os.path.dirname(os.path.relpath(path, root)) for path in paths for root in _above(path, known)}  # noqa: PTH120
+        return {os.path.normpath(os.path.join(root, folder)) for root in roots for folder in below}  # noqa: PTH118
+
+    def _own(self, paths: Iterable[str]) -> Iterator[str]:
+        """Files of the project: neither the system's nor an SDK's."""
+        foreign = (_SYSTEM, *(str(folder) for folder in self.tools.sdk_folders()))
+        return (path for path in paths if not path.startswith(foreign))
+
+    def _scanned(self, source: Source, entry: Mapping[str, Any]) -> ScannedSource:
+        named = ((self.tools.portable(os.path.normpath(path)), digest) for path, digest in entry["files"].items())
+        return ScannedSource(source, tuple((name, str(digest)) for name, digest in named), entry["reads_id"])
+
+    def _full(self, path: str) -> str:
+        return os.path.join(self.root, path)  # noqa: PTH118 - thousands a build
 
     def _sha256(self, path: str) -> str | None:
-        return self.hashes.sha256(os.path.join(self.root, path))  # noqa: PTH118 - thousands a build
+        return self.hashes.sha256(self._full(path))
 
     def _folder_stamp(self, folder: str) -> int | None:
-        """Changes when a file appears in or leaves the folder, and so may come before another of its name."""
+        """Changes when a file appears in the folder; None where there is no folder yet."""
         try:
             return (self.root / folder).stat().st_mtime_ns
         except OSError:
             return None
 
-    def _save(self, variant: Variant, current: set[str]) -> None:
-        """Keep what is current for this variant, and what belongs to others."""
-        kept = {key: known for key, known in self._known.items() if key in current or known["variant"] != variant.tag}
-        write_memory(self.memory, _FORM, kept)
+
+def _above(path: str, roots: Iterable[str]) -> Iterator[str]:
+    return (root for root in roots if (root == "." and not path.startswith(("/", ".."))) or path.startswith(f"{root}/"))
 
 
-def _may_mention_id(paths: Iterable[str]) -> Iterable[str]:
-    """The project's own files, and torch's one header that uses the macro."""
-    return (path for path in paths if not Path(path).is_absolute() or path.endswith("/torch/extension.h"))
+def search_folders(flags: Sequence[str]) -> Iterator[str]:
+    """The folders that flags name for headers, in either spelling: ``-Ia``, ``-isystem b``."""
+    words = iter(flags)
+    for word in words:
+        found = _SEARCH_FLAG.fullmatch(word)
+        if found and (folder := found[1] or next(words, "")):
+            yield folder
 
 
 def parse_make_rule(text: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from hubkernels.config.variant_table import VariantRow
-from hubkernels.errors import EnvironmentLacksError, InputError, Problem, nearest
+from hubkernels.errors import EnvironmentLacksError, HubkernelsError, InputError, Problem, nearest
 from hubkernels.host.machine import OLDEST_TORCH, Machine
 from hubkernels.model.backend import CPU
 from hubkernels.model.project import Package, Torch, TorchNoarch, TvmFfi
@@ -22,9 +22,10 @@ def select(package: Package, rows: Iterable[VariantRow], machine: Machine) -> De
     accepted: list[Variant] = []
     rejected: list[Rejection] = []
     for variant in candidates(package, rows):
-        reasons = tuple(why for rule in RULES if (why := rule(package, variant, machine)))
-        if reasons:
-            rejected.append(Rejection(variant, reasons))
+        of_package = tuple(why for rule in PACKAGE_RULES if (why := rule(package, variant, machine)))
+        of_machine = tuple(why for rule in MACHINE_RULES if (why := rule(package, variant, machine)))
+        if of_package or of_machine:
+            rejected.append(Rejection(variant, of_package, of_machine))
         else:
             accepted.append(variant)
     return Decisions(tuple(accepted), tuple(rejected))
@@ -51,14 +52,21 @@ def choose(decisions: Decisions, package: Package, tags: Iterable[str] = ()) -> 
         _refuse_unknown(tag, decisions, package)
     chosen = tuple(variant for variant in decisions.accepted if not wanted or variant.tag in wanted)
     if not chosen:
-        why = sorted({reason for rejection in decisions.rejected for reason in rejection.reasons})
-        raise EnvironmentLacksError(
-            Problem(
-                "\n".join((f"no variant of {package.name} can be built here", *(f"  - {reason}" for reason in why))),
-                hint="`kernel-builder list-variants` tells the reasons one variant at a time",
-            )
-        )
+        raise _nothing_left(decisions, package)
     return chosen
+
+
+def _nothing_left(decisions: Decisions, package: Package) -> HubkernelsError:
+    """The error for a package without a variant here: what keeps those that come nearest from being built."""
+    fewest = min((len(rejection.reasons) for rejection in decisions.rejected), default=0)
+    nearest_ones = [rejection for rejection in decisions.rejected if len(rejection.reasons) == fewest]
+    why = dict.fromkeys(f"  - {reason}" for rejection in nearest_ones for reason in rejection.reasons)
+    what = "\n".join((f"no variant of {package.name} can be built here", *why))
+    lacking = any(rejection.of_machine for rejection in nearest_ones)
+    kind = EnvironmentLacksError if lacking else InputError
+    return kind(
+        Problem(what, hint="`kernel-builder list-variants` tells every reason, `doctor` what this machine lacks")
+    )
 
 
 def _refuse_unknown(tag: str, decisions: Decisions, package: Package) -> None:
@@ -131,9 +139,9 @@ def _release_is_in_bounds(package: Package, variant: Variant, _: Machine) -> str
     bounds = package.requirements.get(variant.backend.name)
     if bounds is None or variant.backend_version is None:
         return None
-    if bounds.minver and variant.backend_version < bounds.minver:
+    if bounds.minver and variant.backend_version < bounds.minver.minor:
         return f"general.{variant.backend.name}.minver is {bounds.minver}"
-    if bounds.maxver and variant.backend_version > bounds.maxver:
+    if bounds.maxver and variant.backend_version > bounds.maxver.minor:
         return f"general.{variant.backend.name}.maxver is {bounds.maxver}"
     return None
 
@@ -145,13 +153,14 @@ def _has_sources(package: Package, variant: Variant, _: Machine) -> str | None:
     return f"no sources: torch.src is empty and no kernel section has backend {variant.backend.name}"
 
 
-RULES: tuple[Rule, ...] = (
+PACKAGE_RULES: tuple[Rule, ...] = (
     _backend_is_declared,
     _framework_is_built,
-    _toolchain_exists,
-    _platform_is_here,
-    _torch_is_installed,
     _torch_is_in_bounds,
     _release_is_in_bounds,
     _has_sources,
 )
+"""What build.toml says against a variant, wherever it is built."""
+
+MACHINE_RULES: tuple[Rule, ...] = (_toolchain_exists, _platform_is_here, _torch_is_installed)
+"""What this machine lacks for it."""

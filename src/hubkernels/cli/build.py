@@ -19,7 +19,7 @@ def build(
     builder, chosen = open_project(project, packages, jobs)
     results: list[dict[str, object]] = []
     started = time.monotonic()
-    for artifact in builder.build_all(chosen, variant or (), report):
+    for artifact in builder.build_all(chosen, variant or (), report, leave_out=not packages):
         state = "built" if artifact.fresh else "up to date"
         if not json:
             seconds = time.monotonic() - started

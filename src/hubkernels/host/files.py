@@ -21,6 +21,9 @@ _SETTLED_NS = 2_000_000_000
 
 _FORM = 1  # of the remembered hashes; another form is forgotten
 
+_TICK_NS = 20_000_000
+"""File systems stamp changes with the time of the last tick, up to 10 ms ago."""
+
 Stamp = tuple[int, int, int, int]
 
 
@@ -31,6 +34,12 @@ def stamp(path: str) -> Stamp | None:
     except OSError:
         return None
     return (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
+
+
+def changed_since(path: str, moment_ns: int) -> bool:
+    """Whether a file changed at or after a moment, as far as the ticks of file systems tell; or is gone."""
+    found = stamp(path)
+    return found is None or max(found[1], found[2]) > moment_ns - _TICK_NS
 
 
 class FileHashes:
@@ -63,8 +72,13 @@ class FileHashes:
             self._known.pop(path, None)
         return digest
 
+    def renew(self) -> None:
+        """Look at every file anew: what was read earlier in this run may have changed since."""
+        self._fresh.clear()
+
     def save(self) -> None:
         if self._changed:
+            self._known = {path: known for path, known in self._known.items() if stamp(path)}
             write_memory(self.memory, _FORM, self._known)
             self._changed = False
 
@@ -72,7 +86,7 @@ class FileHashes:
 def hash_file(path: Path) -> str:
     """SHA-256 of a file's content, in hex."""
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with read_errors(path), path.open("rb") as file:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
@@ -117,14 +131,25 @@ def replace_folder(new: Path, target: Path, attic: Path) -> None:
     """Move a finished folder into place; what stood there goes to ``attic`` (same disk) and is then deleted."""
     with disk_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
+        old = attic / f"{target.name}.{os.getpid()}.old"
         if target.exists():
-            old = attic / f"{target.name}.{os.getpid()}.old"
-            shutil.rmtree(old, ignore_errors=True)
             target.rename(old)
+        try:
             new.rename(target)
-            shutil.rmtree(old, ignore_errors=True)
-        else:
-            new.rename(target)
+        except OSError:
+            if old.exists():
+                old.rename(target)
+            raise
+        shutil.rmtree(old, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def read_errors(path: Path) -> Iterator[None]:
+    """Turn an operating-system error about a file that cannot be read into the user's."""
+    try:
+        yield
+    except OSError as error:
+        raise EnvironmentLacksError(Problem(f"cannot read {path}: {error.strerror or error}")) from error
 
 
 @contextlib.contextmanager

@@ -10,10 +10,13 @@ from hubkernels.host.process import run
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:
-    """Commit and whether tracked or new files differ from it; None outside a repository, or without git."""
+    """Commit, and whether files below the folder differ from it; None outside a repository, or without git.
+
+    What builds make does not count: a repository need not ignore it.
+    """
     try:
         head = run(("git", "-C", folder, "rev-parse", "HEAD"))
-        status = run(("git", "-C", folder, "status", "--porcelain"))
+        status = run(("git", "-C", folder, "status", "--porcelain", "--", ".", ":(exclude)build"))
     except EnvironmentLacksError:
         return None
     if head.status or status.status:

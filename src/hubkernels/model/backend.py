@@ -16,7 +16,9 @@ class Backend:
     versioned: whether that spelling carries a version (``cu130``) or not (``cpu``).
     compiles: suffixes of the sources that are compiled; any other file under ``src`` is an input only.
     define: macro by which a binding knows its backend; None where kernels cannot be compiled for it.
-    section_keys: keys of a kernel section that this backend has beside the common ones.
+    device_flags_key: key of a kernel section with the flags of the device's compiler.
+    archs_key: key of a kernel section with the devices to compile for.
+    more_section_keys: keys of a kernel section that this backend has beside these two and the common ones.
     general_keys: keys of ``[general.<backend>]``, with the edition of build.toml that brought each.
     """
 
@@ -25,7 +27,9 @@ class Backend:
     versioned: bool = False
     compiles: frozenset[str] = CXX_SUFFIXES
     define: str | None = None
-    section_keys: frozenset[str] = frozenset()
+    device_flags_key: str | None = None
+    archs_key: str | None = None
+    more_section_keys: frozenset[str] = frozenset()
     general_keys: Mapping[str, int] = field(default_factory=dict, compare=False)
 
     @property
@@ -33,15 +37,22 @@ class Backend:
         """Whether ``[kernel.x]`` may name this backend."""
         return self.define is not None
 
+    @property
+    def section_keys(self) -> frozenset[str]:
+        """Keys of a kernel section that this backend has beside the common ones."""
+        return self.more_section_keys | {key for key in (self.device_flags_key, self.archs_key) if key}
 
-CPU = Backend("cpu", "cpu", define="CPU_KERNEL", section_keys=frozenset({"isa"}))
+
+CPU = Backend("cpu", "cpu", define="CPU_KERNEL", more_section_keys=frozenset({"isa"}))
 CUDA = Backend(
     "cuda",
     "cu",
     versioned=True,
     compiles=CXX_SUFFIXES | {".cu"},
     define="CUDA_KERNEL",
-    section_keys=frozenset({"cuda-capabilities", "cuda-flags", "cuda-minver"}),
+    device_flags_key="cuda-flags",
+    archs_key="cuda-capabilities",
+    more_section_keys=frozenset({"cuda-minver"}),
     general_keys={"minver": 4, "maxver": 4, "python-depends": 4, "kernel-depends": 5},
 )
 ROCM = Backend(
@@ -50,14 +61,15 @@ ROCM = Backend(
     versioned=True,
     compiles=CXX_SUFFIXES | {".cu", ".hip"},
     define="ROCM_KERNEL",
-    section_keys=frozenset({"rocm-archs", "hip-flags"}),
+    device_flags_key="hip-flags",
+    archs_key="rocm-archs",
 )
 XPU = Backend(
     "xpu",
     "xpu",
     versioned=True,
     define="XPU_KERNEL",
-    section_keys=frozenset({"sycl-flags"}),
+    device_flags_key="sycl-flags",
     general_keys={"python-depends": 4, "kernel-depends": 5},
 )
 METAL = Backend("metal", "metal", compiles=CXX_SUFFIXES | {".mm", ".metal"}, define="METAL_KERNEL")

@@ -9,18 +9,20 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Step:
-    """One command. It runs in the project's folder and makes ``output``, whose name is the hash of what it depends on.
+    """One command. It runs in the package's folder and makes ``output``, whose name is the hash of what it depends on.
 
     The command writes to OUTPUT, a stand-in: the runner puts a temporary name there and renames when the command has
     succeeded, so a file under ``output`` is always whole.
+    subject: what is made something of: a source, or the library. after: outputs of the steps that come before.
     """
 
     OUTPUT = "$OUTPUT"
 
-    label: str
+    verb: str
+    subject: str
     command: tuple[str, ...]
-    inputs: tuple[str, ...]
     output: str
+    after: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class BuildPlan:
             "variant": self.variant,
             "op-id": self.op_id,
             "steps": [
-                {"label": s.label, "command": list(s.command), "inputs": list(s.inputs), "output": s.output}
+                {"verb": s.verb, "subject": s.subject, "command": list(s.command), "output": s.output}
                 for s in self.steps
             ],
             "files": {f.target: f.source for f in self.files} | {self.library_name: self.library},

@@ -95,6 +95,7 @@ class Package:
 
     root: folder that every path below is relative to.
     python_source: folder of the Python files that ship, relative to root.
+    home: key path of its tables in the build.toml of root: none in upstream's form, package.<name> in a workspace.
     parity: case files that `check parity` and `bench` read.
     """
 
@@ -114,6 +115,7 @@ class Package:
     repo_id: str | None = None
     branch: str | None = None
     parity: tuple[str, ...] = ()
+    home: tuple[str | int, ...] = ()
 
     @property
     def python_name(self) -> str:

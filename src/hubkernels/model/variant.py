@@ -47,8 +47,15 @@ class Variant:
 
 @dataclass(frozen=True)
 class Rejection:
+    """A variant that is not built here: what its package says against it, and what this machine lacks."""
+
     variant: Variant
-    reasons: tuple[str, ...]
+    of_package: tuple[str, ...]
+    of_machine: tuple[str, ...]
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        return (*self.of_package, *self.of_machine)
 
 
 @dataclass(frozen=True)

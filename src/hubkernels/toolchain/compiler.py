@@ -20,8 +20,16 @@ OLDEST = {"g++": Version((11,)), "clang": Version((14,))}
 """First releases that compile torch's headers as C++20."""
 
 _MACRO = re.compile(r"^#define (\w+) (.*)$", re.MULTILINE)
-_PARTS = ("cc1plus", "as", "ld", "collect2")
+_PARTS = {"g++": ("cc1plus", "as", "ld", "collect2"), "clang": ("clang", "ld")}
+"""Programs that make an object or a library. The driver is none of g++'s: it may be a launcher's second name."""
+
+_SEARCH_VARIABLES = frozenset(
+    {"CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX"}
+    | {"DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES"}
+)
 _INSTALL = "on Debian and Ubuntu: apt-get install g++"
+_CXX_HINT = "CXX is a program, with a launcher before it if you like: CXX='ccache g++'"
+_PROGRAMS = {"g++": "g++", "clang": "clang++"}
 
 
 @dataclass(frozen=True)
@@ -40,44 +48,61 @@ class Compiler:
         return f"{self.family} {self.version}"
 
 
+def compiler_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment that compilers run in: this one, but for what would change objects behind build.toml's back.
+
+    Messages are English, since some are read; ``__DATE__`` is the same on every day.
+    """
+    kept = {name: value for name, value in environment.items() if name not in _SEARCH_VARIABLES}
+    return {**kept, "LC_ALL": "C.UTF-8", "SOURCE_DATE_EPOCH": "315532800"}
+
+
 def find_compiler(environment: Mapping[str, str], hashes: FileHashes) -> Compiler:
     """The compiler that ``CXX`` names, else the first of g++, c++ and clang++ on PATH.
 
     Raises EnvironmentLacksError when there is none, when it cannot be run, or when it is too old.
     """
     command = _locate(environment)
-    macros = _macros(command)
+    macros = _macros(command, environment)
     family, version = _identify(macros)
     if version < OLDEST[family]:
         raise EnvironmentLacksError(
             Problem(
                 f"{family} {version} is too old: torch's headers need {family} >= {OLDEST[family]}",
                 where=command[-1],
-                hint=f"install a newer one and name it, for example CXX={Path(command[-1]).name}-{OLDEST[family]}",
+                hint=f"install a newer one and name it, for example CXX={_PROGRAMS[family]}-{OLDEST[family]}",
             )
         )
-    return Compiler(command, family, version, _fingerprint(command, family, macros.get("__VERSION__", ""), hashes))
+    digest = hashlib.sha256(macros.get("__VERSION__", "").encode())
+    for program in _programs(command[-1], family, environment):
+        digest.update((hashes.sha256(program) or "").encode())
+    return Compiler(command, family, version, digest.hexdigest())
 
 
 def _locate(environment: Mapping[str, str]) -> tuple[str, ...]:
     search = environment.get("PATH")
-    chosen = shlex.split(environment.get("CXX", ""))
-    if chosen:
-        found = [shutil.which(word, path=search) for word in chosen]
-        missing = [word for word, path in zip(chosen, found, strict=True) if path is None]
-        if missing:
-            hint = f"CXX is a program, with a launcher before it if you like: CXX='ccache g++'; or {_INSTALL}"
-            raise EnvironmentLacksError(Problem(f"no such compiler: {missing[0]}", "environment: CXX", hint))
-        return tuple(path for path in found if path)
+    if chosen := _words(environment.get("CXX", "")):
+        found = {word: shutil.which(word, path=search) for word in chosen}
+        for word, path in found.items():
+            if path is None:
+                raise EnvironmentLacksError(Problem(f"no such compiler: {word}", "environment: CXX", _CXX_HINT))
+        return tuple(str(Path(path).absolute()) for path in found.values() if path)
     for name in CANDIDATES:
         if path := shutil.which(name, path=search):
             return (path,)
     raise EnvironmentLacksError(Problem(f"no C++ compiler on PATH (looked for {', '.join(CANDIDATES)})", hint=_INSTALL))
 
 
-def _macros(command: tuple[str, ...]) -> dict[str, str]:
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise EnvironmentLacksError(Problem(f"cannot read {text!r}: {error}", "environment: CXX", _CXX_HINT)) from error
+
+
+def _macros(command: tuple[str, ...], environment: Mapping[str, str]) -> dict[str, str]:
     """The compiler's predefined macros: what it is and how old, whatever its file is called."""
-    done = run((*command, "-dM", "-E", "-x", "c++", "/dev/null"))
+    done = run((*command, "-dM", "-E", "-x", "c++", "/dev/null"), env=environment)
     macros = dict(_MACRO.findall(done.output))
     if done.status or not ("__GNUC__" in macros or "__clang_major__" in macros):
         why = done.errors.strip() or "it prints no macros"
@@ -93,12 +118,7 @@ def _identify(macros: Mapping[str, str]) -> tuple[str, Version]:
     return family, Version(tuple(int(macros.get(name, "0")) for name in names))
 
 
-def _fingerprint(command: tuple[str, ...], family: str, version_text: str, hashes: FileHashes) -> str:
-    programs = [str(Path(command[-1]).resolve())]  # a launcher does not take part in the object
-    if family == "g++":  # clang is one program with its libraries; its version text names the build
-        named = (run((command[-1], f"-print-prog-name={part}")).output.strip() for part in _PARTS)
-        programs += [found for name in named if (found := shutil.which(name))]
-    digest = hashlib.sha256(version_text.encode())
-    for program in programs:
-        digest.update((hashes.sha256(program) or "").encode())
-    return digest.hexdigest()
+def _programs(driver: str, family: str, environment: Mapping[str, str]) -> list[str]:
+    named = (run((driver, f"-print-prog-name={part}"), env=environment).output.strip() for part in _PARTS[family])
+    search = environment.get("PATH")
+    return [found for name in named if (found := shutil.which(name, path=search))]

@@ -62,6 +62,10 @@ class Toolchain:
         """
         return (f"-L{self.torch.lib}", *(f"-l{name}" for name in LIBRARIES))
 
+    def sdk_folders(self) -> tuple[Path, ...]:
+        """Folders of files that are not the project's."""
+        return tuple(folder for folder, _ in self._places())
+
     def portable(self, text: str) -> str:
         """The text with this machine's folders replaced by names, for everything that is hashed."""
         for folder, name in self._places():
