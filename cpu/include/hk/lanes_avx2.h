@@ -1,0 +1,126 @@
+// Sixteen floats in two ymm registers. Same meaning as lanes_scalar.h.
+#pragma once
+
+#include "hk/rounding.h"
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+#include "hk/dtype.h"
+
+namespace hk {
+namespace {
+
+struct Lanes {
+  __m256 low, high;
+};
+
+inline Lanes splat(float v) { return {_mm256_set1_ps(v), _mm256_set1_ps(v)}; }
+
+inline Lanes load(const float* from) { return {_mm256_loadu_ps(from), _mm256_loadu_ps(from + 8)}; }
+
+inline __m256 widen_bf16(__m128i bits) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+}
+
+inline Lanes load(const bf16* from) {
+  const auto* p = reinterpret_cast<const __m128i*>(from);
+  return {widen_bf16(_mm_loadu_si128(p)), widen_bf16(_mm_loadu_si128(p + 1))};
+}
+
+inline Lanes load(const f16* from) {
+  const auto* p = reinterpret_cast<const __m128i*>(from);
+  return {_mm256_cvtph_ps(_mm_loadu_si128(p)), _mm256_cvtph_ps(_mm_loadu_si128(p + 1))};
+}
+
+// The first `live` of 16 elements; zero in the other lanes.
+template <typename T>
+inline Lanes load(const T* from, int64_t live) {
+  T copy[16] = {};
+  __builtin_memcpy(copy, from, static_cast<uint64_t>(live) * sizeof(T));
+  return load(copy);
+}
+
+inline __m256i round_to_bf16(__m256 v) {
+  const __m256i bits = _mm256_castps_si256(v);
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const __m256i to_even = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));
+  const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(bits, to_even), 16);
+  const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+  return _mm256_blendv_epi8(rounded, _mm256_set1_epi32(0x7fc0), is_nan);
+}
+
+inline __m256i narrow_bf16(const Lanes& v) {
+  const __m256i mixed = _mm256_packus_epi32(round_to_bf16(v.low), round_to_bf16(v.high));
+  return _mm256_permute4x64_epi64(mixed, 0xd8);
+}
+
+inline __m256i narrow_f16(const Lanes& v) {
+  constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+  return _mm256_set_m128i(_mm256_cvtps_ph(v.high, kNearest), _mm256_cvtps_ph(v.low, kNearest));
+}
+
+inline void store(float* to, const Lanes& v) {
+  _mm256_storeu_ps(to, v.low);
+  _mm256_storeu_ps(to + 8, v.high);
+}
+
+inline void store(bf16* to, const Lanes& v) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), narrow_bf16(v));
+}
+
+inline void store(f16* to, const Lanes& v) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), narrow_f16(v));
+}
+
+template <typename T>
+inline void store(T* to, const Lanes& v, int64_t live) {
+  T copy[16];
+  store(copy, v);
+  __builtin_memcpy(to, copy, static_cast<uint64_t>(live) * sizeof(T));
+}
+
+// A streaming store to an address that is not a multiple of its width traps.
+template <typename T>
+inline bool can_stream(const T* to) {
+  return reinterpret_cast<uintptr_t>(to) % 32 == 0;
+}
+
+inline void stream(float* to, const Lanes& v) {
+  _mm256_stream_ps(to, v.low);
+  _mm256_stream_ps(to + 8, v.high);
+}
+
+inline void stream(bf16* to, const Lanes& v) {
+  _mm256_stream_si256(reinterpret_cast<__m256i*>(to), narrow_bf16(v));
+}
+
+inline void stream(f16* to, const Lanes& v) {
+  _mm256_stream_si256(reinterpret_cast<__m256i*>(to), narrow_f16(v));
+}
+
+// Streaming stores are ordered by a fence only: other threads may read after this.
+inline void finish_streams() { _mm_sfence(); }
+
+inline Lanes operator+(const Lanes& a, const Lanes& b) {
+  return {_mm256_add_ps(a.low, b.low), _mm256_add_ps(a.high, b.high)};
+}
+
+inline Lanes operator-(const Lanes& a, const Lanes& b) {
+  return {_mm256_sub_ps(a.low, b.low), _mm256_sub_ps(a.high, b.high)};
+}
+
+inline Lanes operator*(const Lanes& a, const Lanes& b) {
+  return {_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)};
+}
+
+inline float sum(const Lanes& v) {
+  const __m256 eight = _mm256_add_ps(v.low, v.high);
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+
+}  // namespace
+}  // namespace hk

@@ -1,0 +1,137 @@
+// Sixteen floats in one zmm register. Same meaning as lanes_scalar.h; with -mavx512bf16 the
+// rounding to bf16 is one instruction.
+#pragma once
+
+#include "hk/rounding.h"
+
+#pragma GCC diagnostic push
+#if !defined(__clang__)  // GCC 12 warns about the undefined operands inside its own intrinsics
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+#include <immintrin.h>
+#pragma GCC diagnostic pop
+
+#include <cstdint>
+
+#include "hk/dtype.h"
+
+namespace hk {
+namespace {
+
+struct Lanes {
+  __m512 all;
+};
+
+inline __mmask16 first(int64_t live) { return static_cast<__mmask16>((1u << live) - 1); }
+
+inline Lanes splat(float v) { return {_mm512_set1_ps(v)}; }
+
+inline Lanes widen_bf16(__m256i bits) {
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16))};
+}
+
+inline Lanes load(const float* from) { return {_mm512_loadu_ps(from)}; }
+
+inline Lanes load(const bf16* from) {
+  return widen_bf16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+}
+
+inline Lanes load(const f16* from) {
+  return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)))};
+}
+
+// The first `live` of 16 elements; zero in the other lanes.
+inline Lanes load(const float* from, int64_t live) {
+  return {_mm512_maskz_loadu_ps(first(live), from)};
+}
+
+inline Lanes load(const bf16* from, int64_t live) {
+  return widen_bf16(_mm256_maskz_loadu_epi16(first(live), from));
+}
+
+inline Lanes load(const f16* from, int64_t live) {
+  return {_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first(live), from))};
+}
+
+inline __m256i round_to_bf16(const Lanes& v) {
+  const __m512i bits = _mm512_castps_si512(v.all);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i to_even = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
+  const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(bits, to_even), 16);
+  const __mmask16 is_nan = _mm512_cmp_ps_mask(v.all, v.all, _CMP_UNORD_Q);
+  return _mm512_cvtepi32_epi16(_mm512_mask_set1_epi32(rounded, is_nan, 0x7fc0));
+}
+
+#if defined(__AVX512BF16__)
+// The instruction makes zero of a subnormal, whatever MXCSR says. The other tiers do not, so a
+// vector with such a lane (or a zero) takes their way.
+inline __m256i narrow_bf16(const Lanes& v) {
+  const __m512i exponent = _mm512_set1_epi32(0x7f800000);
+  const __mmask16 normal = _mm512_test_epi32_mask(_mm512_castps_si512(v.all), exponent);
+  if (__builtin_expect(normal != 0xffff, false)) return round_to_bf16(v);
+  return reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v.all));
+}
+#else
+inline __m256i narrow_bf16(const Lanes& v) { return round_to_bf16(v); }
+#endif
+
+inline __m256i narrow_f16(const Lanes& v) {
+  return _mm512_cvtps_ph(v.all, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+
+inline void store(float* to, const Lanes& v) { _mm512_storeu_ps(to, v.all); }
+
+inline void store(bf16* to, const Lanes& v) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), narrow_bf16(v));
+}
+
+inline void store(f16* to, const Lanes& v) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), narrow_f16(v));
+}
+
+inline void store(float* to, const Lanes& v, int64_t live) {
+  _mm512_mask_storeu_ps(to, first(live), v.all);
+}
+
+inline void store(bf16* to, const Lanes& v, int64_t live) {
+  _mm256_mask_storeu_epi16(to, first(live), narrow_bf16(v));
+}
+
+inline void store(f16* to, const Lanes& v, int64_t live) {
+  _mm256_mask_storeu_epi16(to, first(live), narrow_f16(v));
+}
+
+// A streaming store to an address that is not a multiple of its width traps.
+template <typename T>
+inline bool can_stream(const T* to) {
+  return reinterpret_cast<uintptr_t>(to) % 64 == 0;
+}
+
+inline void stream(float* to, const Lanes& v) { _mm512_stream_ps(to, v.all); }
+
+inline void stream(bf16* to, const Lanes& v) {
+  _mm256_stream_si256(reinterpret_cast<__m256i*>(to), narrow_bf16(v));
+}
+
+inline void stream(f16* to, const Lanes& v) {
+  _mm256_stream_si256(reinterpret_cast<__m256i*>(to), narrow_f16(v));
+}
+
+// Streaming stores are ordered by a fence only: other threads may read after this.
+inline void finish_streams() { _mm_sfence(); }
+
+inline Lanes operator+(const Lanes& a, const Lanes& b) { return {_mm512_add_ps(a.all, b.all)}; }
+inline Lanes operator-(const Lanes& a, const Lanes& b) { return {_mm512_sub_ps(a.all, b.all)}; }
+inline Lanes operator*(const Lanes& a, const Lanes& b) { return {_mm512_mul_ps(a.all, b.all)}; }
+
+inline float sum(const Lanes& v) {
+  const __m256 eight =
+      _mm256_add_ps(_mm512_castps512_ps256(v.all), _mm512_extractf32x8_ps(v.all, 1));
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+
+}  // namespace
+}  // namespace hk

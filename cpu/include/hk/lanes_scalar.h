@@ -1,0 +1,130 @@
+// Sixteen floats in plain C++: the tier that runs everywhere, and the meaning of the other tiers.
+// Each tier rounds after every operation and sums in the same order, so all give the same bits
+// (NaN payloads apart).
+#pragma once
+
+#include "hk/rounding.h"
+
+#include <cstdint>
+
+#include "hk/dtype.h"
+
+namespace hk {
+namespace {
+
+struct Lanes {
+  float lane[16];
+};
+
+inline uint32_t bits_of(float v) { return __builtin_bit_cast(uint32_t, v); }
+inline float float_of(uint32_t bits) { return __builtin_bit_cast(float, bits); }
+
+inline float widen(float v) { return v; }
+
+inline float widen(bf16 v) { return float_of(uint32_t{v.bits} << 16); }
+
+inline float widen(f16 v) {
+  const uint32_t sign = uint32_t{v.bits & 0x8000u} << 16;
+  const uint32_t magnitude = v.bits & 0x7fffu;
+  if (magnitude < 0x0400) {  // zero or subnormal: a multiple of 2^-24
+    return float_of(bits_of(static_cast<float>(magnitude) * 0x1p-24f) | sign);
+  }
+  const uint32_t infinite = magnitude >= 0x7c00 ? 112u << 23 : 0;
+  return float_of(sign | ((magnitude << 13) + (112u << 23) + infinite));
+}
+
+inline void narrow(float v, float* to) { *to = v; }
+
+inline void narrow(float v, bf16* to) {
+  const uint32_t bits = bits_of(v);
+  const uint32_t to_even = 0x7fff + ((bits >> 16) & 1);
+  to->bits = v != v ? 0x7fc0 : static_cast<uint16_t>((bits + to_even) >> 16);
+}
+
+inline void narrow(float v, f16* to) {
+  const uint32_t bits = bits_of(v);
+  const uint32_t magnitude = bits & 0x7fffffff;
+  uint32_t half;
+  if (magnitude > 0x7f800000) {  // NaN
+    half = 0x7e00;
+  } else if (magnitude >= 0x477ff000) {  // 65520 and above round to infinity
+    half = 0x7c00;
+  } else if (magnitude < 0x38800000) {  // subnormal: the addition rounds to a multiple of 2^-24
+    half = bits_of(float_of(magnitude) + 0.5f) - bits_of(0.5f);
+  } else {
+    half = (magnitude - (112u << 23) + 0xfff + ((magnitude >> 13) & 1)) >> 13;
+  }
+  to->bits = static_cast<uint16_t>(half | ((bits >> 16) & 0x8000));
+}
+
+inline Lanes splat(float v) {
+  Lanes r;
+  for (float& lane : r.lane) lane = v;
+  return r;
+}
+
+// The first `live` of 16 elements; zero in the other lanes.
+template <typename T>
+inline Lanes load(const T* from, int64_t live) {
+  Lanes r = splat(0);
+  for (int64_t i = 0; i < live; ++i) r.lane[i] = widen(from[i]);
+  return r;
+}
+
+template <typename T>
+inline Lanes load(const T* from) {
+  Lanes r;
+  for (int i = 0; i < 16; ++i) r.lane[i] = widen(from[i]);
+  return r;
+}
+
+template <typename T>
+inline void store(T* to, const Lanes& v, int64_t live) {
+  for (int64_t i = 0; i < live; ++i) narrow(v.lane[i], to + i);
+}
+
+template <typename T>
+inline void store(T* to, const Lanes& v) {
+  for (int i = 0; i < 16; ++i) narrow(v.lane[i], to + i);
+}
+
+template <typename T>
+inline bool can_stream(const T*) {
+  return false;
+}
+
+template <typename T>
+inline void stream(T* to, const Lanes& v) {
+  store(to, v);
+}
+
+inline void finish_streams() {}
+
+inline Lanes operator+(const Lanes& a, const Lanes& b) {
+  Lanes r;
+  for (int i = 0; i < 16; ++i) r.lane[i] = a.lane[i] + b.lane[i];
+  return r;
+}
+
+inline Lanes operator-(const Lanes& a, const Lanes& b) {
+  Lanes r;
+  for (int i = 0; i < 16; ++i) r.lane[i] = a.lane[i] - b.lane[i];
+  return r;
+}
+
+inline Lanes operator*(const Lanes& a, const Lanes& b) {
+  Lanes r;
+  for (int i = 0; i < 16; ++i) r.lane[i] = a.lane[i] * b.lane[i];
+  return r;
+}
+
+// Halves are added onto each other: lanes i and i + 8, then i and i + 4, ...
+inline float sum(Lanes v) {
+  for (int half = 8; half > 0; half /= 2) {
+    for (int i = 0; i < half; ++i) v.lane[i] += v.lane[i + half];
+  }
+  return v.lane[0];
+}
+
+}  // namespace
+}  // namespace hk

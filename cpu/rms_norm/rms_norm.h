@@ -1,0 +1,79 @@
+// RMS norm on raw pointers: what the binding asks of a tier. Plain data and declarations only,
+// since baseline and ISA files share this header.
+//
+//   forward   rstd[r] = 1 / sqrt(mean_c(x[r, c]^2) + eps),  y[r, c] = x[r, c] * rstd[r] * weight[c]
+//   backward  n[r, c] = x[r, c] * rstd[r],  m[r] = mean_c(grad[r, c] * weight[c] * n[r, c])
+//             dx[r, c] = rstd[r] * (grad[r, c] * weight[c] - n[r, c] * m[r])
+//             dweight[c] = sum_r(grad[r, c] * n[r, c])
+//
+// Elements are computed in float, row statistics finished in double; each operation rounds once and
+// in one order, so every tier gives the same bits.
+#pragma once
+
+#include <cstdint>
+
+#include "hk/dtype.h"
+
+namespace hk {
+
+struct RmsNormForward {
+  DType dtype;    // of x and y
+  const void* x;  // [rows, cols], x_stride elements from row to row
+  int64_t x_stride;
+  const float* weight;  // [cols]
+  void* y;              // [rows, cols], contiguous
+  float* rstd;          // [rows]
+  int64_t cols;
+  double eps;
+  bool stream;  // y is too large to stay in cache: write around it
+};
+
+// dweight is summed per block of rows, so that its bits depend on the shape and not on the threads.
+struct RmsNormBackward {
+  DType dtype;       // of grad, x and dx
+  const void* grad;  // [rows, cols], grad_stride elements from row to row
+  int64_t grad_stride;
+  const void* x;  // [rows, cols], x_stride elements from row to row
+  int64_t x_stride;
+  const float* weight;  // [cols]
+  const float* rstd;    // [rows]
+  void* dx;             // [rows, cols], contiguous; null: not wanted
+  float* partial;       // [2, blocks, cols]: block sums, then scratch; null: dweight not wanted
+  int64_t rows;
+  int64_t cols;
+  int64_t rows_per_block;
+  int64_t blocks;
+  bool stream;  // dx is too large to stay in cache: write around it
+};
+
+struct RmsNormKernels {
+  // to[c] = from[c] + offset
+  void (*widen)(DType dtype, const void* from, float offset, float* to, int64_t cols);
+  // Rows [begin, end).
+  void (*forward)(const RmsNormForward& args, int64_t begin, int64_t end);
+  // Blocks of rows [begin, end).
+  void (*backward)(const RmsNormBackward& args, int64_t begin, int64_t end);
+  // dweight[c] = sum of the block sums, for columns [begin, end). Overwrites them.
+  void (*sum_blocks)(const RmsNormBackward& args, DType dtype, void* dweight, int64_t begin,
+                     int64_t end);
+};
+
+namespace scalar {
+extern const RmsNormKernels kRmsNorm;
+}
+namespace avx2 {
+extern const RmsNormKernels kRmsNorm;
+}
+namespace avx512 {
+extern const RmsNormKernels kRmsNorm;
+}
+namespace avx512_bf16 {
+extern const RmsNormKernels kRmsNorm;
+}
+
+// The tier in use, chosen once a process: HUBKERNELS_ISA, else the best this machine can run.
+// Both throw std::runtime_error when HUBKERNELS_ISA names none that can run here.
+const RmsNormKernels& rms_norm_kernels();
+const char* rms_norm_isa();
+
+}  // namespace hk

@@ -1,0 +1,26 @@
+"""The kernels under test, built by the real builder and loaded by the stock client."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+
+import kernels
+import pytest
+
+from hubkernels.cli import main
+from tests.conftest import REPOSITORY
+
+
+@pytest.fixture(scope="session")
+def rms_norm_repo() -> Path:
+    """The folder of the package's artifacts, up to date."""
+    assert main(["build", "rms-norm", "--project", str(REPOSITORY)]) == 0
+    return REPOSITORY / "build/rms-norm"
+
+
+@pytest.fixture(scope="session")
+def rms_norm(rms_norm_repo: Path) -> ModuleType:
+    """Load the package as a user of the stock client does."""
+    module: ModuleType = kernels.get_local_kernel(rms_norm_repo)
+    return module

@@ -1,0 +1,601 @@
+"""The op rms_norm. N and C numbers are reports from the field of what went wrong elsewhere."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import kernels
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers.models.llama.modeling_llama import LlamaRMSNorm
+
+from tests.cases.rms_norm import CASE, EPS, reference
+from tests.ops import rms_norm_tier as tier
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import ModuleType
+
+    from hubkernels.check.opcase import Tolerance
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")  # torch.compile's own
+
+F = nn.functional
+DTYPES = [getattr(torch, name) for name in CASE.dtypes]
+SHAPES = {name: shape for name, shape in CASE.shapes.items() if math.prod(shape) < 2**24}
+
+# The flags that the kernel demands for each tier, as /proc/cpuinfo spells them.
+TIERS = {
+    "avx512-bf16": {"avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512_bf16", "avx2", "fma", "f16c"},
+    "avx512": {"avx512f", "avx512dq", "avx512bw", "avx512vl", "avx2", "fma", "f16c"},
+    "avx2": {"avx2", "fma", "f16c"},
+    "scalar": set(),
+}
+
+
+def cpu_flags() -> set[str]:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return next((set(line.split(":")[1].split()) for line in lines if line.startswith("flags")), set())
+
+
+USABLE_TIERS = [name for name, flags in TIERS.items() if flags <= cpu_flags()]
+
+
+def assert_within(actual: Tensor, expected: Tensor, tolerance: Tolerance) -> None:
+    assert actual.shape == expected.shape
+    torch.testing.assert_close(
+        actual.double(), expected, rtol=tolerance.relative, atol=tolerance.absolute, equal_nan=True
+    )
+
+
+def assert_same_bits(actual: Tensor, expected: Tensor) -> None:
+    """Compare bits, the payload of a NaN apart."""
+    assert torch.equal(actual.isnan(), expected.isnan())
+    integer = {2: torch.int16, 4: torch.int32}[actual.element_size()]
+    assert torch.equal(
+        actual.nan_to_num(0.0, math.inf, -math.inf).view(integer),
+        expected.nan_to_num(0.0, math.inf, -math.inf).view(integer),
+    )
+
+
+def in_double(x: Tensor, weight: Tensor, grad: Tensor, **options: float) -> tuple[Tensor, ...]:
+    """Compute y, dx and dweight in float64."""
+    x, weight = (t.detach().double().requires_grad_() for t in (x, weight))
+    y = reference(x, weight, **options)
+    return (y.detach(), *torch.autograd.grad(y, (x, weight), grad.double()))
+
+
+def run(op: Callable[..., Tensor], x: Tensor, weight: Tensor, grad: Tensor, **options: float) -> tuple[Tensor, ...]:
+    """Compute y, dx and dweight with the op."""
+    x, weight = x.detach().requires_grad_(), weight.detach().requires_grad_()
+    y = op(x, weight, **options)
+    return (y.detach(), *torch.autograd.grad(y, (x, weight), grad))
+
+
+def assert_right(rms_norm: ModuleType, x: Tensor, weight: Tensor, grad: Tensor, **options: float) -> None:
+    results = run(rms_norm.rms_norm, x, weight, grad, **options)
+    for name, actual, expected in zip(
+        ("output", "x", "weight"), results, in_double(x, weight, grad, **options), strict=True
+    ):
+        dtype = weight.dtype if name == "weight" else x.dtype
+        assert actual.dtype == dtype
+        assert actual.is_contiguous()
+        assert_within(actual, expected, CASE.tolerance(tuple(x.shape), dtype, name))
+
+
+def inputs(*shape: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Tensor]:
+    """Draw x, weight and the gradient of y."""
+    generator = torch.Generator().manual_seed(1)
+    arguments = CASE.make(shape, dtype, generator)
+    return arguments["x"], arguments["weight"], torch.randn(shape, generator=generator).to(dtype)
+
+
+# Numbers
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=CASE.dtypes)
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+def test_output_and_gradients_are_float64_rounded(
+    rms_norm: ModuleType, shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    assert_right(rms_norm, *inputs(*shape, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
+def test_half_types_are_one_ulp_from_float64(rms_norm: ModuleType, dtype: torch.dtype) -> None:
+    """C03: a user could not tell whether a change of logits was a bug."""
+    x, weight, _ = inputs(512, 1024, dtype=dtype)
+    y = rms_norm.rms_norm(x, weight)
+    expected = reference(x.double(), weight.double()).to(dtype)
+    assert (y.view(torch.int16).int() - expected.view(torch.int16).int()).abs().max() <= 1
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
+def test_a_float32_weight_serves_half_types(rms_norm: ModuleType, dtype: torch.dtype) -> None:
+    x, weight, grad = inputs(33, 129, dtype=dtype)
+    assert_right(rms_norm, x, weight.float() + 1e-4, grad)
+
+
+def test_weight_offset_is_added_in_float32(rms_norm: ModuleType) -> None:
+    """N25: in bfloat16 1 + 0.00390625 is 1."""
+    x, _, grad = inputs(6, 2, dtype=torch.bfloat16)
+    weight = torch.tensor([0.00390625, 15.8125], dtype=torch.bfloat16)
+    assert_right(rms_norm, x, weight, grad, eps=EPS, weight_offset=1.0)
+    y = rms_norm.rms_norm(torch.ones(1, 2), weight.float(), 0.0, weight_offset=1.0)
+    assert y.tolist() == [[1.00390625, 16.8125]]
+
+
+def test_no_weight_is_a_weight_of_ones(rms_norm: ModuleType) -> None:
+    """N37: a norm without affine weights failed later."""
+    x, _, grad = inputs(9, 33)
+    x.requires_grad_()
+    y = rms_norm.rms_norm(x)
+    (dx,) = torch.autograd.grad(y, x, grad)
+    expected, expected_dx, _ = run(rms_norm.rms_norm, x, torch.ones(33), grad)
+    assert torch.equal(y, expected)
+    assert torch.equal(dx, expected_dx)
+
+
+@pytest.mark.parametrize("wanted", ["x", "weight"])
+def test_one_gradient_alone_has_the_same_bits(rms_norm: ModuleType, wanted: str) -> None:
+    x, weight, grad = inputs(70, 257)
+    _, *both = run(rms_norm.rms_norm, x, weight, grad)
+    leaf = (x if wanted == "x" else weight).requires_grad_()
+    (alone,) = torch.autograd.grad(rms_norm.rms_norm(x, weight), leaf, grad)
+    assert torch.equal(alone, both[0 if wanted == "x" else 1])
+
+
+def test_statistics_are_saved_in_float32(rms_norm: ModuleType) -> None:
+    """N42: a reciprocal root in bfloat16 ruined the gradient."""
+    x, weight, _ = inputs(4, 64, dtype=torch.bfloat16)
+    saved = rms_norm.rms_norm(x.requires_grad_(), weight).grad_fn.saved_tensors
+    assert [t.dtype for t in saved] == [torch.bfloat16, torch.bfloat16, torch.float32]
+
+
+@pytest.mark.parametrize("value", [1e19, 3e38, 1e-19, 1e-30, 1e-38])
+def test_rows_of_any_magnitude_have_unit_mean_square(rms_norm: ModuleType, value: float) -> None:
+    """N39: 1e19 squared overflows float32, 1e-30 squared vanishes."""
+    y = rms_norm.rms_norm(torch.full((2, 100), value), eps=0.0)
+    torch.testing.assert_close(y, torch.ones(2, 100), rtol=1e-6, atol=0)
+
+
+def test_gradients_of_huge_rows_are_right(rms_norm: ModuleType) -> None:
+    """With eps = 0 a scaled row and gradient scale dweight and leave y and dx."""
+    x, weight, grad = inputs(4, 50)
+    y, dx, dweight = run(rms_norm.rms_norm, x * 2.0**64, weight, grad * 2.0**64, eps=0.0)
+    expected = run(rms_norm.rms_norm, x, weight, grad, eps=0.0)
+    torch.testing.assert_close((y, dx, dweight / 2.0**64), expected)
+
+
+def test_a_spike_beside_small_values_is_right(rms_norm: ModuleType) -> None:
+    """N39."""
+    x, weight, grad = inputs(3, 200)
+    x[:, 77] = 1e19
+    assert_right(rms_norm, x, weight, grad)
+
+
+def test_long_rows_lose_no_accuracy(rms_norm: ModuleType) -> None:
+    """Each float addition of 1.1 onto a long sum rounds the same way."""
+    y = rms_norm.rms_norm(torch.full((1, 2**24), math.sqrt(1.1)))
+    torch.testing.assert_close(y, torch.ones_like(y), rtol=2e-6, atol=0)
+
+
+def test_zero_rows_give_zero(rms_norm: ModuleType) -> None:
+    """N39: an all-zero row was 0/0."""
+    x = torch.zeros(3, 40)
+    y, dx, dweight = run(rms_norm.rms_norm, x, torch.ones(40), torch.ones_like(x))
+    assert torch.equal(y, x)
+    assert torch.equal(dx, torch.full_like(x, 1 / math.sqrt(EPS)))
+    assert torch.equal(dweight, torch.zeros(40))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=CASE.dtypes)
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_nan_and_infinity_stay_in_their_row(rms_norm: ModuleType, value: float, dtype: torch.dtype) -> None:
+    x, weight, _ = inputs(5, 70, dtype=dtype)
+    clean = rms_norm.rms_norm(x, weight)
+    x[2, 33] = value
+    y = rms_norm.rms_norm(x, weight)
+    torch.testing.assert_close(y[2], F.rms_norm(x[2].float(), (70,), weight.float(), EPS).to(dtype), equal_nan=True)
+    assert torch.equal(y[[0, 1, 3, 4]], clean[[0, 1, 3, 4]])
+
+
+def test_nan_in_a_gradient_stays_in_its_row_and_column(rms_norm: ModuleType) -> None:
+    x, weight, grad = inputs(5, 70)
+    grad[2, 33] = math.nan
+    _, dx, dweight = run(rms_norm.rms_norm, x, weight, grad)
+    assert dx.isnan().any(1).tolist() == [False, False, True, False, False]
+    assert dweight.isnan().nonzero().tolist() == [[33]]
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("dtype", DTYPES, ids=CASE.dtypes)
+@pytest.mark.parametrize("shape", [(1027, 515), (20000, 24), (70, 9001)], ids=str)
+def test_bits_do_not_depend_on_the_number_of_threads(
+    rms_norm: ModuleType, shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    arguments = inputs(*shape, dtype=dtype)
+    results = []
+    for count in (1, 2, 3, 7):
+        torch.set_num_threads(count)
+        results.append(run(rms_norm.rms_norm, *arguments))
+    for other, name in itertools.product(results[1:], range(3)):
+        assert torch.equal(results[0][name], other[name])
+
+
+# Layout
+
+
+VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
+    "transposed (N27)": lambda x: x.reshape(64, 48).t()[:, :40],
+    "transposed batch of one (N29)": lambda x: x.reshape(64, 1, 48).transpose(0, 1)[..., :40],
+    "two leading dims swapped": lambda x: x.reshape(8, 8, 48).transpose(0, 1)[..., :40],
+    "half of a chunk (C02)": lambda x: x.reshape(32, 96).chunk(2, -1)[1][..., :40],
+    "every second row": lambda x: x.reshape(64, 48)[::2, :40],
+    "every second element": lambda x: x.reshape(32, 96)[:, 1:81:2],
+    "one row repeated": lambda x: x[:40].expand(7, 40),
+    "one element repeated": lambda x: x[:5].unsqueeze(1).expand(5, 40),
+    "unaligned start": lambda x: x[1 : 1 + 76 * 40].reshape(76, 40),
+    "one long row": lambda x: x[3:43],
+    "stride of a dim of size 1 (N08)": lambda x: x[:80].reshape(1, 1, 2, 40).as_strided((1, 1, 2, 40), (3, 5, 40, 1)),
+    "last dim of size 1, strided (N08)": lambda x: x.reshape(64, 48)[:, 3:4],
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=CASE.dtypes)
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS.keys())
+def test_views_are_right_and_results_contiguous(
+    rms_norm: ModuleType, view: Callable[[Tensor], Tensor], dtype: torch.dtype
+) -> None:
+    generator = torch.Generator().manual_seed(2)
+    noise = torch.randn(2, 64 * 48, generator=generator)
+    x = view((noise[0].sign() * (noise[0].abs() + 0.5)).to(dtype))
+    grad = view(noise[1].to(dtype))
+    weight = torch.randn(2 * x.shape[-1], generator=generator).to(dtype)[::2]
+    assert_right(rms_norm, x, weight, grad)
+
+
+def operators(call: Callable[..., object], *arguments: Tensor) -> set[str]:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        call(*arguments)
+    return {event.key for event in profile.key_averages()}
+
+
+def test_rows_with_one_stride_are_not_copied(rms_norm: ModuleType) -> None:
+    x = torch.randn(6, 5, 100)
+    weight = torch.ones(40)
+    for view in (x[..., 7:47], x[0, :, 3:43], x[::2, 1:2, :40], x[0, 0, :40].expand(9, 40)):
+        assert "aten::clone" not in operators(rms_norm.rms_norm, view, weight)
+    assert "aten::clone" in operators(rms_norm.rms_norm, x.transpose(0, 1)[..., :40], weight)
+
+
+def test_offsets_beyond_32_bits_are_right(rms_norm: ModuleType) -> None:
+    """N18: rows in front of and behind element 2**31, in x and in y."""
+    columns = 512
+    near = inputs(2, columns, dtype=torch.bfloat16)
+    weight = near[1]
+    x, grad = (
+        torch.empty(2**31 + 2 * columns, dtype=torch.bfloat16)  # untouched pages cost no memory
+        .as_strided((2, columns), (2**31 + columns, 1))
+        .copy_(t)
+        for t in (near[0], near[2])
+    )
+    assert all(map(torch.equal, run(rms_norm.rms_norm, x, weight, grad), run(rms_norm.rms_norm, *near)))
+
+    rows = 2**31 // columns + 1
+    y = rms_norm.rms_norm(x[:1].expand(rows, columns), weight)
+    assert torch.equal(y[-2:], y[:1].expand(2, columns))
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 5), (3, 0), (2, 0, 7), (2, 0, 0)], ids=str)
+def test_empty_inputs_give_empty_outputs_and_zero_weight_gradients(
+    rms_norm: ModuleType, shape: tuple[int, ...]
+) -> None:
+    """N34."""
+    y, dx, dweight = run(rms_norm.rms_norm, torch.empty(shape), torch.ones(shape[-1]), torch.empty(shape))
+    assert y.shape == dx.shape == shape
+    assert torch.equal(dweight, torch.zeros(shape[-1]))
+
+
+# Errors
+
+
+BAD_CALLS: dict[str, tuple[Callable[[Any, Tensor], object], str]] = {
+    "x without dims": (lambda op, x: op(x[0, 0]), "rms_norm: x has no dims"),
+    "x of doubles": (lambda op, x: op(x.double()), "rms_norm: x is Double"),
+    "x of integers": (lambda op, x: op(x.long()), "rms_norm: x is Long"),
+    "weight too long": (lambda op, x: op(x, torch.ones(9)), "rms_norm: weight has 9 elements, last dim of x has 8"),
+    "weight with two dims": (lambda op, x: op(x, x), r"rms_norm: weight has shape \(4, 8\)"),
+    "weight of another half type": (
+        lambda op, x: op(x.half(), torch.ones(8).bfloat16()),
+        "rms_norm: weight is BFloat16.* dtype of x, Half",
+    ),
+    "weight on another device": (
+        lambda op, x: op(x, torch.ones(8, device="meta")),
+        "rms_norm: weight is on meta.* device of x, cpu",
+    ),
+    "x on another device": (
+        lambda op, x: op(x.to("meta"), torch.ones(8)),
+        "rms_norm: weight is on cpu.* device of x, meta",
+    ),
+    "negative eps": (lambda op, x: op(x, None, -1.0), "rms_norm: eps is -1,"),
+    "eps that is no number": (lambda op, x: op(x, None, math.nan), "rms_norm: eps is nan,"),
+    "offset without weight": (lambda op, x: op(x, weight_offset=1.0), "rms_norm: weight_offset is 1,"),
+}
+
+
+@pytest.mark.parametrize("grad_mode", [True, False], ids=["grad", "no grad"])
+@pytest.mark.parametrize(("call", "message"), BAD_CALLS.values(), ids=BAD_CALLS.keys())
+def test_a_bad_argument_is_named_with_its_value(
+    rms_norm: ModuleType, call: Callable[[Any, Tensor], object], message: str, *, grad_mode: bool
+) -> None:
+    with torch.set_grad_enabled(grad_mode), pytest.raises(RuntimeError, match=message):
+        call(rms_norm.rms_norm, torch.ones(4, 8))
+
+
+BAD_GRADIENTS: dict[str, tuple[Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], str]] = {
+    "grad of another dtype": (lambda g, r: (g.half(), r), "rms_norm_backward: grad is Half.* dtype of x, Float"),
+    "grad of another shape": (lambda g, r: (g[:3], r), r"rms_norm_backward: grad has shape \(3, 8\)"),
+    "too few statistics": (lambda g, r: (g, r[:3]), "rms_norm_backward: rstd has 3 elements, x has 4 rows"),
+    "statistics of another dtype": (lambda g, r: (g, r.half()), "rms_norm_backward: rstd is Half"),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), BAD_GRADIENTS.values(), ids=BAD_GRADIENTS.keys())
+def test_a_bad_gradient_is_named_with_its_value(
+    rms_norm: ModuleType, change: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], message: str
+) -> None:
+    x = torch.ones(4, 8)
+    grad, rstd = change(x, torch.ones(4))
+    with pytest.raises(RuntimeError, match=message):
+        rms_norm.functional.ops.rms_norm_backward(grad, x, None, rstd, 0.0, True, False)
+
+
+@pytest.mark.parametrize("allow_unused", [False, True])
+@pytest.mark.parametrize("through", ["function", "raw op"])
+def test_second_derivatives_raise(rms_norm: ModuleType, through: str, *, allow_unused: bool) -> None:
+    """None in place of a second derivative would be taken for zero."""
+    x, weight, _ = inputs(4, 8)
+    x.requires_grad_()
+    raw = rms_norm.functional.ops.rms_norm
+    y = rms_norm.rms_norm(x, weight) if through == "function" else raw(x, weight, EPS, 0.0)[0]
+    (dx,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
+    with pytest.raises(NotImplementedError, match="rms_norm has no second derivative"):
+        torch.autograd.grad(dx.sum(), x, allow_unused=allow_unused)
+
+
+# torch around the op
+
+
+OPCHECKS: dict[str, tuple[str, Callable[[], tuple[Any, ...]]]] = {
+    "forward": ("rms_norm", lambda: (*(t.requires_grad_() for t in inputs(4, 33)[:2]), EPS, 0.5)),
+    "forward without weight": ("rms_norm", lambda: (inputs(4, 33)[0].requires_grad_(), None, EPS, 0.0)),
+    "forward of a view": ("rms_norm", lambda: (torch.ones(9, 4).t().requires_grad_(), None, EPS, 0.0)),
+    "backward": (
+        "rms_norm_backward",
+        lambda: (*(torch.ones(4, 9),) * 2, torch.ones(9), torch.ones(4), 0.0, True, True),
+    ),
+    "backward, dx alone": (
+        "rms_norm_backward",
+        lambda: (*(torch.ones(4, 9),) * 2, None, torch.ones(4), 0.0, True, False),
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "arguments"), OPCHECKS.values(), ids=OPCHECKS.keys())
+def test_opcheck_passes(rms_norm: ModuleType, name: str, arguments: Callable[[], tuple[Any, ...]]) -> None:
+    op = getattr(rms_norm.functional.ops, name).default
+    assert set(torch.library.opcheck(op, arguments()).values()) == {"SUCCESS"}
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=CASE.dtypes)
+def test_compiled_is_eager_bit_for_bit(rms_norm: ModuleType, dtype: torch.dtype) -> None:
+    """N43, C11: numbers changed under compile, several shapes threw."""
+    torch.compiler.reset()
+    compiled = torch.compile(rms_norm.rms_norm, fullgraph=True)
+    for shape in [(4, 33), (7, 33), (2, 3, 64)]:
+        arguments = inputs(*shape, dtype=dtype)
+        eager = run(rms_norm.rms_norm, *arguments)
+        assert all(map(torch.equal, run(compiled, *arguments), eager))
+
+
+def test_a_compiled_model_around_the_op_is_right(rms_norm: ModuleType) -> None:
+    def model(x: Tensor, weight: Tensor, grad: Tensor) -> Tensor:
+        y: Tensor = rms_norm.rms_norm(x * 2, weight, weight_offset=1.0)
+        return (y * grad).sum()
+
+    torch.compiler.reset()
+    x, weight, grad = inputs(4, 33)
+    x.requires_grad_()
+    weight.requires_grad_()
+    eager = torch.autograd.grad(model(x, weight, grad), (x, weight))
+    compiled = torch.autograd.grad(torch.compile(model, fullgraph=True)(x, weight, grad), (x, weight))
+    torch.testing.assert_close(compiled, eager)
+
+
+def test_autocast_leaves_the_dtype_of_x(rms_norm: ModuleType) -> None:
+    x, weight, grad = inputs(4, 33, dtype=torch.bfloat16)
+    weight = weight.float()
+    with torch.autocast("cpu", torch.bfloat16):
+        inside = run(rms_norm.rms_norm, x, weight, grad)
+    assert all(map(torch.equal, inside, run(rms_norm.rms_norm, x, weight, grad)))
+
+
+def test_inference_mode_gives_the_same_bits(rms_norm: ModuleType) -> None:
+    x, weight, _ = inputs(4, 33)
+    expected = rms_norm.rms_norm(x.requires_grad_(), weight)
+    with torch.inference_mode():
+        assert torch.equal(rms_norm.rms_norm(x, weight), expected)
+    with torch.no_grad():
+        assert not rms_norm.rms_norm(x, weight).requires_grad
+
+
+# Layers
+
+
+@kernels.use_kernel_forward_from_hub("TorchRMSNorm")
+class TorchRMSNorm(nn.RMSNorm):
+    """nn.RMSNorm that `kernelize` may replace."""
+
+
+@kernels.use_kernel_forward_from_hub("HubLlamaRMSNorm")
+class HubLlamaRMSNorm(LlamaRMSNorm):
+    """Llama's, marked here: transformers marks it for some versions of kernels only."""
+
+
+def kernelized(module: nn.Module, name: str, layer: str, repo: Path) -> nn.Module:
+    mapping = {name: {"cpu": kernels.LocalLayerRepository(repo, layer_name=layer)}}
+    before = module.forward
+    with kernels.use_kernel_mapping(mapping, inherit_mapping=False):
+        mode = kernels.Mode.TRAINING | kernels.Mode.TORCH_COMPILE
+        swapped: nn.Module = kernels.kernelize(module, mode=mode, device="cpu", use_fallback=False)
+    assert swapped.forward != before
+    assert layer in swapped.forward.__qualname__
+    return swapped
+
+
+MODULES: dict[str, Callable[[], TorchRMSNorm]] = {
+    "one dim": lambda: TorchRMSNorm(24, eps=1e-3),
+    "two dims": lambda: TorchRMSNorm((4, 6), eps=1e-3),
+    "no weight": lambda: TorchRMSNorm(24, elementwise_affine=False),
+    "two dims, no weight": lambda: TorchRMSNorm((4, 6), elementwise_affine=False),
+}
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=CASE.dtypes)
+@pytest.mark.parametrize("make", MODULES.values(), ids=MODULES.keys())
+def test_kernelize_keeps_what_torch_rms_norm_computes(
+    rms_norm_repo: Path, make: Callable[[], TorchRMSNorm], dtype: torch.dtype, *, compiled: bool
+) -> None:
+    torch.compiler.reset()
+    theirs, ours = make().to(dtype), kernelized(make().to(dtype), "TorchRMSNorm", "RMSNorm", rms_norm_repo)
+    forward = torch.compile(ours, fullgraph=True) if compiled else ours
+    x = (1e-3 * inputs(5, *theirs.normalized_shape)[0]).to(dtype)  # small: eps decides
+    torch.testing.assert_close(forward(x), theirs(x))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=CASE.dtypes)
+def test_kernelize_keeps_what_llama_rms_norm_computes(rms_norm_repo: Path, dtype: torch.dtype) -> None:
+    rounding = torch.finfo(dtype).eps + 4 * torch.finfo(torch.float32).eps
+    for weight_dtype in (dtype, torch.float32):
+        theirs = LlamaRMSNorm(64).to(weight_dtype)
+        ours = kernelized(HubLlamaRMSNorm(64).to(weight_dtype), "HubLlamaRMSNorm", "LlamaRMSNorm", rms_norm_repo)
+        x = inputs(2, 3, 64, dtype=dtype)[0]
+        torch.testing.assert_close(ours(x), theirs(x), rtol=rounding, atol=0)
+        ours(x).sum().backward()
+        assert all(p.grad is not None and p.grad.dtype == weight_dtype for p in ours.parameters())
+
+
+def test_the_layer_refuses_a_shape_that_does_not_end_right(rms_norm_repo: Path) -> None:
+    """As many elements in another order would be normalized without a word."""
+    layer = kernelized(TorchRMSNorm((4, 6)), "TorchRMSNorm", "RMSNorm", rms_norm_repo)
+    with pytest.raises(ValueError, match=r"x has shape \(2, 6, 4\), must end in \(4, 6\)"):
+        layer(torch.ones(2, 6, 4))
+
+
+# Tiers
+
+
+def run_tier(isa: str, repo: Path, output: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(Path(tier.__file__)), str(repo), str(output)]
+    environment = {**os.environ, "HUBKERNELS_ISA": isa}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="session")
+def tier_results(rms_norm_repo: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    results = {}
+    for isa in USABLE_TIERS:
+        output = tmp_path_factory.mktemp("tier") / f"{isa}.pt"
+        done = run_tier(isa, rms_norm_repo, output)
+        assert done.returncode == 0, done.stderr
+        results[isa] = torch.load(output)
+    return results
+
+
+@pytest.fixture(params=TIERS)
+def tier_result(request: pytest.FixtureRequest, tier_results: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    isa: str = request.param
+    if isa not in USABLE_TIERS:
+        pytest.skip(f"this CPU lacks {sorted(TIERS[isa] - cpu_flags())}")
+    assert tier_results[isa]["isa"] == isa, "another tier ran"
+    return tier_results[isa]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=CASE.dtypes)
+def test_every_tier_is_right_for_every_tail(tier_result: dict[str, Any], dtype: torch.dtype) -> None:
+    for columns in tier.COLUMNS:
+        results = tier_result[f"{dtype} {columns}"]
+        expected = in_double(*tier.inputs(dtype, columns))
+        for name, a, b in zip(("output", "x", "weight"), results, expected, strict=True):
+            assert_within(a, b, CASE.tolerance((tier.ROWS, columns), dtype, name))
+
+
+def test_every_tier_gives_the_same_bits(tier_result: dict[str, Any], tier_results: dict[str, dict[str, Any]]) -> None:
+    for dtype, columns in itertools.product(tier.DTYPES, tier.COLUMNS):
+        key = f"{dtype} {columns}"
+        for actual, expected in zip(tier_result[key], tier_results["scalar"][key], strict=True):
+            assert_same_bits(actual, expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=CASE.dtypes)
+def test_every_tier_rounds_every_kind_of_float_to_even(tier_result: dict[str, Any], dtype: torch.dtype) -> None:
+    """The bfloat16 instruction alone makes zero of subnormals."""
+    assert_same_bits(tier_result[f"{dtype} rounded"], tier.every_kind_of_float().to(dtype))
+
+
+@pytest.mark.parametrize("isa", ["avx9", "avx2 ", "AVX512"])
+def test_an_unknown_tier_is_refused_with_the_ones_that_run(rms_norm_repo: Path, tmp_path: Path, isa: str) -> None:
+    done = run_tier(isa, rms_norm_repo, tmp_path / "never.pt")
+    assert done.returncode != 0
+    assert f"HUBKERNELS_ISA={isa}:" in done.stderr
+    assert f"this machine can run: {', '.join(USABLE_TIERS)}\n" in done.stderr
+
+
+def test_the_best_tier_is_the_default(rms_norm: ModuleType) -> None:
+    assert "HUBKERNELS_ISA" not in os.environ
+    assert rms_norm.cpu_isa() == USABLE_TIERS[0]
+
+
+# Sources
+
+
+ISA_FLAGS = {
+    "scalar": "",
+    "avx2": "-mavx2 -mfma -mf16c",
+    "avx512": "-mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq",
+    "avx512_bf16": "-mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512bf16",
+}
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the ISA files are for x86-64")
+@pytest.mark.parametrize("name", ISA_FLAGS)
+def test_an_isa_file_shares_no_function_with_the_baseline(tmp_path: Path, name: str) -> None:
+    """The linker keeps one copy of an inline function, and it may be the one with AVX-512."""
+    compiler, nm = shutil.which("g++"), shutil.which("nm")
+    if compiler is None or nm is None:
+        pytest.skip("no g++ or no nm")
+    cpu = Path(__file__).parents[2] / "cpu"
+    objects = tmp_path / "isa.o"
+    options = ["-std=c++20", "-O0", f"-I{cpu / 'include'}", *ISA_FLAGS[name].split()]
+    subprocess.run([compiler, *options, "-c", cpu / "rms_norm" / f"{name}.cpp", "-o", objects], check=True)
+    listed = subprocess.run([nm, "-C", "--defined-only", objects], check=True, capture_output=True, text=True)
+    shared = [line[17:] for line in listed.stdout.splitlines() if line[17].isupper() or line[17] in "vwu"]
+    assert shared == [f"D hk::{name}::kRmsNorm"]

@@ -1,0 +1,18 @@
+// The schemas, the same for every backend.
+#include <torch/csrc/stable/library.h>
+
+#include "registration.h"
+
+STABLE_TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, m) {
+  // -> (y, rstd)
+  m.def("rms_norm(Tensor x, Tensor? weight, float eps, float weight_offset) -> (Tensor, Tensor)");
+  // -> (dx, dweight); one that is not wanted has no elements
+  m.def(
+      "rms_norm_backward(Tensor grad, Tensor x, Tensor? weight, Tensor rstd, float weight_offset, "
+      "bool want_dx, bool want_dweight) -> (Tensor, Tensor)");
+#if defined(CPU_KERNEL)
+  m.def("cpu_isa() -> str");
+#endif
+}
+
+REGISTER_EXTENSION(TORCH_EXTENSION_NAME)

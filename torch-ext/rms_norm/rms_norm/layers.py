@@ -1,0 +1,63 @@
+"""Layers for `kernels.kernelize`: their forward replaces that of a module which has the attributes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from .functional import rms_norm
+
+__all__ = ["LlamaRMSNorm", "RMSNorm"]
+
+
+class RMSNorm(nn.Module):
+    """`torch.nn.RMSNorm` on `rms_norm`: normalizes the trailing dims `normalized_shape`.
+
+    Returns the shape and dtype of x. An eps of None is torch's: that of float32, also for half types.
+    Raises ValueError when x does not end in `normalized_shape`.
+    """
+
+    can_torch_compile = True
+    has_backward = True
+    weight: Tensor | None
+    eps: float | None
+    normalized_shape: int | tuple[int, ...]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalize x over its trailing dims."""
+        shape = _as_shape(self.normalized_shape)
+        if x.dim() < len(shape) or x.shape[-len(shape) :] != shape:
+            raise ValueError(f"RMSNorm: x has shape {tuple(x.shape)}, must end in {shape}")
+        eps = torch.finfo(torch.float32).eps if self.eps is None else self.eps
+        weight = self.weight
+        if weight is not None and weight.dtype != x.dtype:
+            weight = weight.float()
+        if len(shape) == 1:
+            return rms_norm(x, weight, eps)
+        rows = x.flatten(-len(shape))
+        return rms_norm(rows, weight if weight is None else weight.flatten(), eps).view(x.shape)
+
+
+class LlamaRMSNorm(nn.Module):
+    """The RMS norm of Llama-like models on `rms_norm`: normalizes the last dim.
+
+    Returns the shape of hidden_states, in the common dtype of hidden_states and weight, as Llama's does.
+    Rounds once, where Llama's rounds before and after the weight: up to 1 ulp apart in half types.
+    """
+
+    can_torch_compile = True
+    has_backward = True
+    weight: Tensor
+    variance_epsilon: float
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        """Normalize hidden_states over its last dim."""
+        weight = self.weight
+        if weight.dtype != hidden_states.dtype:
+            dtype = torch.promote_types(weight.dtype, hidden_states.dtype)
+            weight, hidden_states = weight.to(dtype), hidden_states.to(dtype)
+        return rms_norm(hidden_states, weight, self.variance_epsilon)
+
+
+def _as_shape(normalized_shape: int | tuple[int, ...]) -> tuple[int, ...]:
+    return (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
