@@ -13,6 +13,7 @@ import pytest
 from hubkernels.bench.record import Record
 from hubkernels.bench.run import BenchCell, Settings, run_cell
 from hubkernels.check.client import run_in_fresh_process
+from hubkernels.check.load import LOAD
 from hubkernels.check.parity import check_parity
 from hubkernels.config import load_project
 from hubkernels.errors import CheckFailedError, EnvironmentLacksError, InputError
@@ -66,7 +67,7 @@ class PythonKernel:
         return self
 
     def load(self, timeout_s: float = TIMEOUT_S) -> object:
-        return run_in_fresh_process("load", {"folder": str(self.folder)}, timeout_s=timeout_s)
+        return run_in_fresh_process(LOAD, {"folder": str(self.folder)}, timeout_s=timeout_s)
 
     def with_case(self, name: str = "double.py") -> Package:
         return replace(self.package, parity=(name,))
@@ -170,7 +171,7 @@ def test_another_variant_than_the_one_asked_for_is_refused(double: PythonKernel)
     double.folder.rename(other)
     double.write("")
     with pytest.raises(CheckFailedError, match="the client loads torch-cpu, not torch-universal"):
-        run_in_fresh_process("load", {"folder": str(other)}, timeout_s=TIMEOUT_S)
+        run_in_fresh_process(LOAD, {"folder": str(other)}, timeout_s=TIMEOUT_S)
 
 
 def test_a_missing_client_is_named_with_the_command_that_installs_it(double: PythonKernel, tmp_path: Path) -> None:
@@ -178,7 +179,7 @@ def test_a_missing_client_is_named_with_the_command_that_installs_it(double: Pyt
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['kernels'] = None\n", encoding="utf-8")
     with pytest.raises(EnvironmentLacksError, match=r"kernels cannot be imported(.|\n)*hubkernels\[client\]"):
         run_in_fresh_process(
-            "load",
+            LOAD,
             {"folder": str(double.folder)},
             timeout_s=TIMEOUT_S,
             environment=environment(PYTHONPATH=str(tmp_path)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -107,3 +108,14 @@ def test_the_text_form_prints_the_same_facts(project: Path, capsys: pytest.Captu
     assert any(
         line.startswith("not built torch-stable-abi210-cpu-aarch64-linux: built on aarch64-linux") for line in lines
     )
+
+
+def test_no_git_is_asked(
+    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git = tmp_path / "git"
+    git.write_text(f"#!/bin/sh\ntouch '{tmp_path}/asked'\n", encoding="utf-8")
+    git.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    explain(project, capsys)
+    assert not (tmp_path / "asked").exists()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,7 @@ import pytest
 from hubkernels.cli import main
 from hubkernels.config import load_project
 from hubkernels.errors import InputError
-from hubkernels.init.scaffold import parse_start, render
+from hubkernels.init.scaffold import TAKEN, TEMPLATE, parse_start, render
 
 NAME = "org/a-relu2"  # sorts before the template's other words, and capitalizes to ARelu2
 
@@ -85,11 +88,30 @@ def test_a_word_of_the_template_inside_the_new_name_is_not_replaced_again() -> N
         ("../relu", "not an owner"),
         ("lambda", "means something else in Python"),
         ("layers", "means something else in Python"),
+        ("nn", "means something else in Python"),
+        ("tensor", "means something else in Python"),
+        ("add-op-namespace-prefix", "means something else in Python"),
     ],
 )
 def test_a_bad_name_is_refused_with_the_rule_it_breaks(name: str, rule: str) -> None:
     with pytest.raises(InputError, match=rule):
         parse_start(name, "MIT")
+
+
+def imported(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from (alias.asname or alias.name for alias in node.names)
+
+
+def test_taken_names_are_those_that_the_template_gives_to_something_else() -> None:
+    torch = pytest.importorskip("torch", reason="the namespace of ops is torch's")
+    python = {path: ast.parse(path.read_text(encoding="utf-8")) for path in TEMPLATE.rglob("*.py")}
+    modules = {path.stem for path in python if "torch-ext" in path.parts and path.stem != "__init__"}
+    ops = set(re.findall(r'm\.def\("(\w+)\(', (TEMPLATE / "torch-ext/torch_binding.cpp").read_text(encoding="utf-8")))
+    attributes = {name for name in dir(torch._ops._OpNamespace("any")) if not name.startswith("_")}
+    found = {name for tree in python.values() for name in imported(tree)} | modules | ops | attributes
+    assert found - {"my_kernel"} == TAKEN
 
 
 def test_a_license_that_would_break_the_toml_is_refused() -> None:

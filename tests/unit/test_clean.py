@@ -46,6 +46,11 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def times(folder: Path) -> dict[Path, int]:
+    """When each thing at and below a folder last changed, so that whatever came and went there shows."""
+    return {path: path.lstat().st_mtime_ns for path in (folder, *folder.rglob("*"))}
+
+
 def files(root: Path) -> list[str]:
     return sorted(path.relative_to(root).as_posix() for path in (root / "build").rglob("*") if not path.is_dir())
 
@@ -61,15 +66,6 @@ def test_a_named_package_goes_alone(root: Path) -> None:
     assert files(root) == [
         "build/.hubkernels/lock",
         "build/.hubkernels/objects/0123/a.o",
-        "build/two/variant.build.json",
-        "build/two/variant/metadata.json",
-    ]
-
-
-def test_all_takes_the_work_folder_with_a_named_package(root: Path) -> None:
-    assert main(["clean", "one", "--all", "-C", str(root)]) == 0
-    assert files(root) == [
-        "build/.hubkernels/lock",
         "build/two/variant.build.json",
         "build/two/variant/metadata.json",
     ]
@@ -105,13 +101,31 @@ def test_links_out_of_the_build_folder_are_removed_but_not_followed(root: Path) 
     assert (outside / "kept/file").is_file()
 
 
-def test_a_work_folder_that_is_a_link_is_unlinked(root: Path) -> None:
-    work = root / "build/.hubkernels"
-    work.rename(root / "elsewhere")
-    work.symlink_to(root / "elsewhere", target_is_directory=True)
-    clean(Places(root), (), silent, work=True)
+@pytest.mark.parametrize("names", [(), ("one",)])
+def test_a_work_folder_that_is_a_link_is_unlinked_and_its_target_left_alone(root: Path, names: tuple[str, ...]) -> None:
+    work, elsewhere = root / "build/.hubkernels", root / "elsewhere"
+    work.rename(elsewhere)
+    (elsewhere / LOCK).unlink()
+    work.symlink_to(elsewhere, target_is_directory=True)
+    before = times(elsewhere)
+    assert main(["clean", *names, "-C", str(root)]) == 0
     assert not work.is_symlink()
-    assert (root / "elsewhere/objects/0123/a.o").is_file()
+    assert times(elsewhere) == before
+    assert not (root / "build/one").exists()
+
+
+def test_a_linked_lock_or_attic_is_not_followed(root: Path) -> None:
+    work, elsewhere = root / "build/.hubkernels", root / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "file").write_text("mine", encoding="utf-8")
+    (work / LOCK).unlink()
+    (work / LOCK).symlink_to(elsewhere / "file")
+    (work / "attic").symlink_to(elsewhere, target_is_directory=True)
+    before = times(elsewhere)
+    assert main(["clean", "one", "-C", str(root)]) == 0
+    assert times(elsewhere) == before
+    assert (elsewhere / "file").read_text(encoding="utf-8") == "mine"
+    assert not (root / "build/one").exists()
 
 
 def test_a_running_build_is_waited_for(root: Path) -> None:
@@ -131,7 +145,7 @@ def test_a_running_build_is_waited_for(root: Path) -> None:
 
 def test_the_lock_file_stays_so_that_a_waiting_build_holds_the_same_one(root: Path) -> None:
     before = (root / "build/.hubkernels" / LOCK).stat().st_ino
-    main(["clean", "--all", "-C", str(root)])
+    main(["clean", "-C", str(root)])
     assert (root / "build/.hubkernels" / LOCK).stat().st_ino == before
 
 

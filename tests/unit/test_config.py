@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from hubkernels.build.sources import compiled_sources
 from hubkernels.config import load_project
-from hubkernels.errors import InputError
+from hubkernels.errors import EnvironmentLacksError, InputError
 from hubkernels.model.backend import BACKENDS, CPU, CUDA
 from hubkernels.model.project import KernelDependency, KernelSection, Package, Torch, TorchNoarch, TvmFfi
+from hubkernels.model.variant import Platform, Variant
 from hubkernels.model.version import Version
 
+CPU_VARIANT = Variant(Version((2, 10)), CPU, Platform("x86_64", "linux"), stable_abi=True)
 WHOLE = """\
 [general]
 name = "my-kernel"
@@ -151,6 +154,7 @@ src = []
         "unknown dependency troch\n  --> build.toml:14: kernel.one.depends[0]\n  hint: did you mean torch?",
         "backend tpu takes no kernel section\n  --> build.toml:19: kernel.two.backend\n"
         "  hint: ship Python: [torch-noarch]",
+        "missing key depends\n  --> build.toml:18: kernel.two.depends",
     ]
 
 
@@ -166,8 +170,15 @@ src = []
         (("version = 2 }", "version = 2, revision = 'a' }"), "exactly one of version and revision is needed"),
         (("[torch]", "[tvm-ffi]"), "unknown key pyext"),
         (("[kernel.one]", "[torch-noarch]\n[kernel.one]"), "exactly one of [torch], [torch-noarch], [tvm-ffi]"),
-        (('backend = "cpu"', "backend = ['cpu']"), "unknown backend ['cpu']"),
-        (("[kernel.one]", "[kernel]\nthree = 3\n[kernel.one]"), "kernel.three must be a table"),
+        (('backend = "cpu"', "backend = ['cpu']"), "backend must be a string, found a list"),
+        (("[kernel.one]", "[kernel]\nthree = 3\n[kernel.one]"), "three must be a table, found an integer: 3"),
+        (("version = 3", f"version = 0x{'f' * 5000}"), "version has more than 64 bits"),
+        (('"Apache-2.0"', f"0x{'f' * 5000}"), "license must be a string, found an integer\n"),
+        (('"Apache-2.0"', f"{'[' * 300}{']' * 300}"), "license must be a string, found a list\n"),
+        (('"2.11"', '"2.11+cpu"'), 'minver must be a version number, found "2.11+cpu"'),
+        (('{ cpu = "2.10" }', '"2.10+junk"'), 'stable-abi must be a version number, found "2.10+junk"'),
+        (('{ cpu = "2.10" }', '"2"'), "the version of a stable ABI is two numbers, found 2\n"),
+        (('cpu = "2.10"', 'cpu = "2.10.1"'), "the version of a stable ABI is two numbers, found 2.10.1\n"),
     ],
 )
 def test_a_wrong_value_is_refused(tmp_path: Path, change: tuple[str, str], message: str) -> None:
@@ -189,6 +200,65 @@ def test_a_missing_general_table_is_one_problem(tmp_path: Path) -> None:
 def test_text_that_is_not_toml_is_refused_with_line_and_column(tmp_path: Path) -> None:
     (found,) = problems(tmp_path, "[general]\nname = my-kernel\n")
     assert found == "not valid TOML: Invalid value\n  --> build.toml:2:8"
+
+
+def test_items_keep_their_index_beside_wrong_ones(tmp_path: Path) -> None:
+    found = problems(tmp_path, WHOLE.replace('["cpu", "cuda"]', '[1, "cudda"]'))
+    assert [problem.splitlines()[1].split()[-1] for problem in found] == ["general.backends[0]", "general.backends[1]"]
+
+
+def test_a_section_of_an_unknown_backend_is_read_further(tmp_path: Path) -> None:
+    text = WHOLE.replace('backend = "cuda"\ndepends = ["torch", "cutlass_4_5"]', 'backend = "cudda"\nincludes = []')
+    assert problems(tmp_path, text.replace('src = ["a.cu"]', "src = [7]")) == [
+        "unknown backend cudda\n  --> build.toml:33: kernel.two.backend\n  hint: did you mean cuda?",
+        "unknown key includes\n  --> build.toml:34: kernel.two.includes\n  hint: did you mean include?",
+        "src holds strings, found an integer: 7\n  --> build.toml:38: kernel.two.src[0]",
+        "missing key depends\n  --> build.toml:32: kernel.two.depends",
+    ]  # and its cuda-flags are not unknown keys
+
+
+def test_every_framework_table_is_read_when_there_are_too_many(tmp_path: Path) -> None:
+    found = problems(tmp_path, WHOLE.replace("[kernel.one]", "[tvm-ffi]\nsrc = []\npyexts = []\n[kernel.one]"))
+    assert [problem.splitlines()[0] for problem in found] == [
+        "exactly one of [torch], [torch-noarch], [tvm-ffi] is needed, found torch and tvm-ffi",
+        "unknown key pyexts",
+    ]
+
+
+def test_a_missing_source_is_named_by_line_and_key(tmp_path: Path) -> None:
+    package = load(tmp_path, WHOLE)
+    (tmp_path / "torch-ext").mkdir()
+    for name in ("torch-ext/b.cpp", "torch-ext/b.h"):
+        (tmp_path / name).touch()
+    with pytest.raises(InputError) as caught:
+        compiled_sources(package, CPU_VARIANT)
+    (found,) = caught.value.problems
+    assert str(found) == f"source file does not exist: a.cpp\n  --> {tmp_path}/build.toml:29: kernel.one.src[0]"
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("9" * 5000, "Exceeds the limit (4300 digits) for integer string conversion: value has 5000 digits"),
+        (f"{'[' * 5000}{']' * 5000}", "TOML inline arrays/tables are nested more than the allowed"),
+    ],
+)
+def test_a_value_beyond_the_limits_of_the_parser_is_refused(tmp_path: Path, value: str, reason: str) -> None:
+    (found,) = problems(tmp_path, f"version = {value}\n")
+    assert found.startswith(f"not readable as TOML: {reason}")
+    assert found.endswith("\n  --> build.toml")
+
+
+def test_a_byte_order_mark_is_called_by_its_name(tmp_path: Path) -> None:
+    assert problems(tmp_path, f"\ufeff{WHOLE}") == [
+        "the file begins with a byte-order mark\n  --> build.toml:1:1\n  hint: save it as UTF-8 without BOM"
+    ]
+
+
+def test_a_file_that_cannot_be_read_is_the_environments_fault(tmp_path: Path) -> None:
+    (tmp_path / "build.toml").mkdir()
+    with pytest.raises(EnvironmentLacksError, match="cannot read .*build.toml: Is a directory"):
+        load_project(tmp_path)
 
 
 def test_text_that_is_not_utf8_is_refused(tmp_path: Path) -> None:

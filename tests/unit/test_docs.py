@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from hubkernels.cli.app import app
-from hubkernels.config import edition, workspace
+from hubkernels.config import edition
 from hubkernels.model.backend import BACKENDS
 
 REPOSITORY = Path(__file__).parents[2]
@@ -49,7 +49,7 @@ def test_every_key_is_in_the_build_toml_reference() -> None:
         *edition.TVM_FFI_KEYS,
         *edition.SECTION_KEYS,
         *edition.FRAMEWORKS,
-        *workspace.EXTENSIONS,
+        *edition.EXTENSIONS,
         *sections,
         *BACKENDS,
         "schema",

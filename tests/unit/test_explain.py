@@ -92,8 +92,8 @@ def test_the_text_of_a_workspace_package_reads_back_as_the_same_package(workspac
     package, text = explained(workspace, "two-words")
     (again,) = load_project(write(workspace / "again", text)).packages
     assert again == dataclasses.replace(
-        package, root=workspace / "again", python_source="torch-ext/two_words"
-    )  # the two that depend on where the file is
+        package, root=workspace / "again", python_source="torch-ext/two_words", home=()
+    )  # the three that depend on where the file is
 
 
 def test_the_text_of_a_member_reads_back_as_the_same_package(workspace: Path) -> None:
@@ -148,6 +148,15 @@ def test_parity_and_moved_python_files_become_comments(tmp_path: Path) -> None:
         "# Python files: torch-ext/norm/norm, where an edition-5 file has torch-ext/norm\n"
         '# parity = ["cases.py"]  build.toml:6 package.norm.parity\n'
     )
+
+
+def test_keys_are_quoted_as_toml_wants_them(tmp_path: Path) -> None:
+    text = MEMBER.replace(
+        "[torch-noarch]", '[torch]\n[kernel."a\\"b\\\\\\u007f"]\nbackend = "cpu"\ndepends = []\nsrc = []'
+    )
+    package, text = explained(write(tmp_path, text), "member")
+    (again,) = load_project(write(tmp_path / "again", text)).packages
+    assert [section.name for section in again.sections] == ['a"b\\\x7f'] == [s.name for s in package.sections]
 
 
 def test_a_file_without_an_edition_gets_one(tmp_path: Path) -> None:

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from hubkernels.build.sources import compiled_sources
 from hubkernels.config import load_project
 from hubkernels.errors import InputError
-from hubkernels.model.project import Project, Torch, TorchNoarch
+from hubkernels.model.backend import CPU
+from hubkernels.model.project import Package, Project, Torch, TorchNoarch
+from hubkernels.model.variant import Platform, Variant
 from hubkernels.model.version import Version
 
 WORKSPACE = """\
@@ -86,6 +89,12 @@ def test_a_missing_key_comes_from_the_workspace_whole(tmp_path: Path) -> None:
             "  --> build.toml:8: workspace.backend.cuda.cuda-capabilities[0]",
         ),
         (("schema = 1", "schema = 2"), "schema must be 1"),
+        (("version = 1, hub", "edition = 4, version = 1, hub"), "edition 4 has no edition key"),
+        (
+            ("version = 1, hub", "versoin = 1, hub"),
+            "missing key version\n  --> build.toml:12: package.rms-norm.general",
+        ),
+        (("general = { version = 1", "general = 3 # {"), "general must be a table, found an integer: 3"),
         (("version = 1,", "name = 'x', version = 1,"), "the name of a workspace package is its key"),
         (("[package.other]", "[package.Other]"), '"Other" is not a package name\n  --> build.toml:20: package.Other'),
         (("[package.other]", "[packages.other]"), "unknown key packages"),
@@ -116,14 +125,137 @@ def test_members_are_read_as_they_are(tmp_path: Path) -> None:
 
 def test_a_member_without_build_toml_is_named(tmp_path: Path) -> None:
     (found,) = problems(tmp_path, '[workspace]\nschema = 1\nmembers = ["gone"]\n')
-    assert found.startswith("member gone has no build.toml\n  --> build.toml:3: workspace.members[0]")
+    assert found == (
+        "no build.toml in gone\n  --> build.toml:3: workspace.members[0]\n  hint: write one, or drop the member"
+    )
 
 
 def test_two_packages_of_one_name_are_refused(tmp_path: Path) -> None:
     (tmp_path / "m").mkdir()
     (tmp_path / "m/build.toml").write_text(MEMBER.format(name="rms-norm"))
     (found,) = problems(tmp_path, WORKSPACE.replace("schema = 1", 'schema = 1\nmembers = ["m"]'))
-    assert found.startswith("two packages are called rms-norm")
+    assert found == "two packages are called rms-norm\n  --> build.toml:3: workspace.members[0]"
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("general = 3", "general must be a table, found an integer: 3\n  --> build.toml:2: workspace.general"),
+        ("general = { name = 'ab' }", "the name of a workspace package is its key"),
+        ("general = { edition = 4 }", "edition 4 has no edition key\n  --> build.toml:2: workspace.general.edition"),
+        ("general.cuda = { zzz = 1 }", "unknown key zzz\n  --> build.toml:2: workspace.general.cuda.zzz"),
+        ("torch = 3", "torch must be a table, found an integer: 3\n  --> build.toml:2: workspace.torch"),
+        ("torch = { stable-abi = '2' }", "the version of a stable ABI is two numbers, found 2\n  --> build.toml:2:"),
+        ("torch-noarch = { zzz = 1 }", "unknown key zzz\n  --> build.toml:2: workspace.torch-noarch.zzz"),
+        ("backend = 3", "backend must be a table, found an integer: 3\n  --> build.toml:2: workspace.backend"),
+        ("backend.cpu = 3", "cpu must be a table, found an integer: 3\n  --> build.toml:2: workspace.backend.cpu"),
+        ("backend.cuda = { foo = 1 }", "unknown key foo\n  --> build.toml:2: workspace.backend.cuda.foo"),
+        ("backend.cpu.backend = 'cpu'", "unknown key backend\n  --> build.toml:2: workspace.backend.cpu.backend"),
+        ("backend.cpu.isa = 'avx'", "unknown isa avx\n  --> build.toml:2: workspace.backend.cpu.isa"),
+        ("backend.tpu.src = []", "unknown key tpu\n  --> build.toml:2: workspace.backend.tpu"),
+        ("members = 3", "members must be a list, found an integer: 3\n  --> build.toml:2: workspace.members"),
+    ],
+)
+def test_what_no_package_uses_is_checked_too(tmp_path: Path, line: str, problem: str) -> None:
+    (found,) = problems(tmp_path, f"[workspace]\n{line}\nschema = 1\n")
+    assert found.startswith(problem)
+
+
+def test_what_a_workspace_lacks_is_no_problem(tmp_path: Path) -> None:
+    text = "[workspace]\nschema = 1\ngeneral = {}\ntorch = {}\ntvm-ffi = {}\nbackend.cpu = {}\n"
+    assert load(tmp_path, text).packages == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[workspace]\n", "missing key schema\n  --> build.toml:1: workspace.schema"),
+        ("[workspace]\nschema = '1'\n", 'schema must be an integer, found "1"\n  --> build.toml:2: workspace.schema'),
+        ("workspace = 3\n", "workspace must be a table, found an integer: 3\n  --> build.toml:1: workspace"),
+    ],
+)
+def test_one_mistake_is_one_problem(tmp_path: Path, text: str, problem: str) -> None:
+    assert problems(tmp_path, text) == [problem]
+
+
+def test_a_wrong_key_that_two_packages_inherit_is_one_problem(tmp_path: Path) -> None:
+    text = WORKSPACE.replace('"MIT"', '"MIT", backend = []').replace(
+        "general = { edition", "general = { sauce = 1, edition"
+    )
+    found = [problem.splitlines()[:2] for problem in problems(tmp_path, text)]
+    assert found == [
+        ["unknown key sauce", "  --> build.toml:3: workspace.general.sauce"],
+        ["unknown key backend", "  --> build.toml:21: package.other.general.backend"],
+    ]
+
+
+def test_what_neither_package_nor_workspace_has_is_missing_in_the_package(tmp_path: Path) -> None:
+    assert problems(tmp_path, "[workspace]\nschema = 1\n[package.ab]\ntorch = {}\n") == [
+        f"missing key {key}\n  --> build.toml:3: package.ab.general.{key}" for key in ("version", "license", "backends")
+    ]
+
+
+def test_packages_are_edition_5_without_saying_so(tmp_path: Path) -> None:
+    text = WORKSPACE.replace("edition = 5, ", 'kernel-depends = [{ repo-id = "org/o", version = 1 }], ')
+    assert [len(package.kernel_depends) for package in load(tmp_path, text).packages] == [1, 1]
+
+
+def test_one_list_holds_the_problems_of_workspace_packages_and_members(tmp_path: Path) -> None:
+    members = {"a": MEMBER.format(name="Bad"), "b": "[", "c": MEMBER.format(name="cc").replace("src", "srcs")}
+    for name, text in members.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "build.toml").write_text(text)
+    (tmp_path / "e/build.toml").mkdir(parents=True)
+    text = WORKSPACE.replace("schema = 1", 'schema = 2\nmembers = [1, "a", "b", "c", "d", "e"]')
+    found = problems(tmp_path, text.replace("avx512", "avx-512"))
+    assert [problem.replace("\n  -->", " -->").splitlines()[0] for problem in found] == [
+        "schema must be 1 --> build.toml:2: workspace.schema",
+        "members holds strings, found an integer: 1 --> build.toml:3: workspace.members[0]",
+        "unknown isa avx-512 --> build.toml:18: package.rms-norm.kernel.fast.isa",
+        '"Bad" is not a package name --> a/build.toml:2: general.name',
+        "not valid TOML: Invalid initial character for a key part --> b/build.toml:1:2",
+        "unknown key srcs --> c/build.toml:7: torch.srcs",
+        "no build.toml in d --> build.toml:3: workspace.members[4]",
+        "cannot read e/build.toml: Is a directory --> build.toml:3: workspace.members[5]",
+    ]
+
+
+def missing_sources(package: Package) -> list[str]:
+    variant = Variant(Version((2, 10)), CPU, Platform("x86_64", "linux"), stable_abi=True)
+    with pytest.raises(InputError) as caught:
+        compiled_sources(package, variant)
+    return [str(problem).replace(f"{package.root}/", "") for problem in caught.value.problems]
+
+
+def test_a_missing_source_is_named_by_the_users_own_line_and_key(tmp_path: Path) -> None:
+    text = WORKSPACE.replace("[package.rms-norm.kernel]", '[package.rms-norm.kernel]\n"a.b" = { backend = "cpu" }')
+    text = text.replace('cpu = { depends = ["torch"]', 'cpu = { src = ["b.cpp", "shared.cpp"], depends = ["torch"]')
+    package, _ = load(tmp_path, text).packages
+    (tmp_path / "b.cpp").touch()
+    (tmp_path / "ff.cpp").touch()
+    assert missing_sources(package) == [
+        "source file does not exist: shared.cpp\n  --> build.toml:7: workspace.backend.cpu.src[1]",
+        "source file does not exist: a.cpp\n  --> build.toml:17: package.rms-norm.kernel.cpu.src[0]\n"
+        "  hint: did you mean b.cpp?",
+        "source file does not exist: f.cpp\n  --> build.toml:18: package.rms-norm.kernel.fast.src[0]\n"
+        "  hint: did you mean ff.cpp?",
+    ]
+
+
+def test_a_missing_source_of_a_member_is_named_in_its_own_file(tmp_path: Path) -> None:
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m/build.toml").write_text(MEMBER.format(name="member").replace("src = []", 'src = ["gone.cpp"]'))
+    (package,) = load(tmp_path, '[workspace]\nschema = 1\nmembers = ["m"]\n').packages
+    assert missing_sources(package) == ["source file does not exist: gone.cpp\n  --> build.toml:7: torch.src[0]"]
+
+
+def test_members_without_a_name_are_not_called_the_same(tmp_path: Path) -> None:
+    for name in ("m", "n"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "build.toml").write_text(MEMBER.format(name="x").replace('name = "x"\n', ""))
+    assert problems(tmp_path, '[workspace]\nschema = 1\nmembers = ["m", "n"]\n') == [
+        f"missing key name\n  --> {name}/build.toml:1: general.name" for name in ("m", "n")
+    ]
 
 
 def test_an_isa_is_an_extension_that_upstream_projects_do_not_have(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from hubkernels import __version__
 from hubkernels.bench.record import SCHEMA, Machine, Record
-from hubkernels.check.client import run_in_fresh_process
+from hubkernels.check.client import Task, run_in_fresh_process
 from hubkernels.check.parity import case_files
 from hubkernels.errors import CheckFailedError, InputError, Problem, did_you_mean
 from hubkernels.host.cpu import cpu_model, usable_cores
@@ -20,6 +20,8 @@ from hubkernels.model.artifact import METADATA
 from hubkernels.model.digest import digest_folder, hash_digest
 from hubkernels.model.project import Package
 
+CASES = Task("cases", "hubkernels.check.cells:describe")
+BENCH = Task("bench", "hubkernels.bench.timing:time_cell")
 TIMEOUT_S = 1800.0
 _ALLOCATOR = ("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD")
 
@@ -90,7 +92,7 @@ class CellResult:
 def list_cells(package: Package, folder: Path, environment: Mapping[str, str]) -> tuple[BenchCell, ...]:
     """Every cell that the cases of one artifact offer, those not meant for benchmarks too."""
     request = {"cases": case_files(package)}
-    described = run_in_fresh_process("cases", request, timeout_s=TIMEOUT_S, environment=environment)
+    described = run_in_fresh_process(CASES, request, timeout_s=TIMEOUT_S, environment=environment)
     return tuple(
         BenchCell(
             package=package,
@@ -135,7 +137,7 @@ def run_cell(cell: BenchCell, settings: Settings, environment: Mapping[str, str]
     """Time one cell in a fresh process. A wrong result or a crash is a problem of this cell; the others go on."""
     own = child_environment(environment, PAGE_FAULTS[settings.page_faults])
     try:
-        answer = run_in_fresh_process("bench", _request(cell, settings), timeout_s=TIMEOUT_S, environment=own)
+        answer = run_in_fresh_process(BENCH, _request(cell, settings), timeout_s=TIMEOUT_S, environment=own)
     except CheckFailedError as error:
         return CellResult((), tuple(replace(problem, what=f"{cell}: {problem.what}") for problem in error.problems))
     facts = {**_facts(cell, own), "page_faults": PAGE_FAULTS[settings.page_faults].note, "date": now.isoformat()}

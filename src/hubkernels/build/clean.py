@@ -26,35 +26,41 @@ def clean(places: Places, packages: Iterable[str], report: Report, *, work: bool
     """Remove the artifacts of these packages and, if asked, the work folder. Waits for a running build."""
     if not places.build.is_dir():
         return ()
-    removed = []
+    with disk_errors(places.build):
+        removed = _unlink_links(places.work)
     with locked(places.work, report), disk_errors(places.build):
         for folder in (places.build / name for name in packages):
             if os.path.lexists(folder):
                 removed.append(Removed(folder, _size(folder)))
-                _remove(folder, places.work / "attic")
-        size = _size(places.work)
-        if work and (size or places.work.is_symlink()):
+                _remove(folder, places.work)
+        if work and (size := _size(places.work)):
             removed.append(Removed(places.work, size))
             _empty(places.work)
     return tuple(removed)
 
 
-def _remove(path: Path, attic: Path) -> None:
+def _unlink_links(work: Path) -> list[Removed]:
+    """Remove links that locking and renaming would follow out of build/."""
+    removed = []
+    for path in (work, work / LOCK):
+        if path.is_symlink():
+            path.unlink()
+            removed.append(Removed(path, 0))
+    return removed
+
+
+def _remove(path: Path, work: Path) -> None:
     """Out of sight at once, then deleted; of a link, the link alone."""
     if path.is_symlink() or not path.is_dir():
         path.unlink()
         return
-    attic.mkdir(exist_ok=True)
-    gone = attic / f"{path.name}.{os.getpid()}.old"
+    gone = work / f"{path.name}.{os.getpid()}.old"
     path.rename(gone)
     shutil.rmtree(gone)
 
 
 def _empty(work: Path) -> None:
     """All but the lock: a build that waits has that file open, and a new one would let a third build in."""
-    if work.is_symlink():
-        work.unlink()
-        return
     for path in work.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from hubkernels.build.bundle import is_current
-from hubkernels.build.pipeline import Builder
+from hubkernels.build.pipeline import Builder, toolchain_facts
+from hubkernels.build.select import choose
 from hubkernels.build.sources import Source, compiled_sources
-from hubkernels.errors import InputError, Problem, nearest
 from hubkernels.host.files import read_json_object
 from hubkernels.model.project import Package, Torch
 from hubkernels.model.variant import Decisions, Rejection, Variant
@@ -50,24 +50,19 @@ class Explanation:
 def explain(builder: Builder, package: Package, tags: Iterable[str]) -> Explanation:
     """Explain the variants of these tags, or all of them. Plans each accepted one, and so scans its sources."""
     decisions = _only(builder.decide(package), package, frozenset(tags))
-    tools = builder.provenance()["toolchain"] if decisions.accepted else {}
+    tools = toolchain_facts(builder.tools()) if decisions.accepted else {}
     targets = tuple(_target(builder, package, variant, tools) for variant in decisions.accepted)
     path = {"path": " ".join(builder.tools().compiler.command)} if tools else {}
     return Explanation(package.name, tools | path, targets, decisions.rejected)
 
 
 def _only(decisions: Decisions, package: Package, tags: frozenset[str]) -> Decisions:
-    known = {v.tag for v in decisions.accepted} | {r.variant.tag for r in decisions.rejected}
-    unknown = [
-        Problem(f"{package.name} has no variant {tag}", hint=nearest(tag, known) or "`kernel-builder list-variants`")
-        for tag in sorted(tags - known)
-    ]
-    if unknown:
-        raise InputError(*unknown)
-    return Decisions(
-        tuple(variant for variant in decisions.accepted if not tags or variant.tag in tags),
-        tuple(rejection for rejection in decisions.rejected if not tags or rejection.variant.tag in tags),
-    )
+    """The decisions on these tags, or all of them. A rejected variant can be explained, where a build refuses it."""
+    if not tags:
+        return decisions
+    rejected = tuple(rejection for rejection in decisions.rejected if rejection.variant.tag in tags)
+    others = tags - {rejection.variant.tag for rejection in rejected}
+    return Decisions(choose(decisions, package, sorted(others)) if others else (), rejected)
 
 
 def _target(builder: Builder, package: Package, variant: Variant, tools: dict[str, str]) -> Target:

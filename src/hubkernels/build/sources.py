@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from hubkernels.config.load import find_tables
+from hubkernels.config.positions import KeyPath
 from hubkernels.errors import InputError, Problem, nearest
 from hubkernels.model.backend import Backend
 from hubkernels.model.digest import is_bytecode
@@ -81,13 +83,18 @@ def _usual_folders(root: Path) -> tuple[str, ...]:
 
 
 def _refuse_missing(package: Package, groups: list[tuple[str, tuple[str, ...]]]) -> None:
-    problems = []
-    for name, sources in groups:
-        for index, path in enumerate(sources):
-            if not (package.root / path).is_file():
-                siblings = (package.root / path).parent
-                known = [p.relative_to(package.root).as_posix() for p in siblings.glob("*") if p.is_file()]
-                where = f"{package.root / 'build.toml'}: {package.name}: {name}.src[{index}]"
-                problems.append(Problem(f"source file does not exist: {path}", where, nearest(path, known)))
-    if problems:
-        raise InputError(*problems)
+    missing = [
+        (name, index, path)
+        for name, sources in groups
+        for index, path in enumerate(sources)
+        if not (package.root / path).is_file()
+    ]
+    if not missing:
+        return
+    _, problems = find_tables(package)
+    for name, index, path in missing:
+        siblings = (package.root / path).parent
+        known = [p.relative_to(package.root).as_posix() for p in siblings.glob("*") if p.is_file()]
+        key: KeyPath = (*name.split(".", maxsplit=1), "src", index)
+        problems.add(key, f"source file does not exist: {path}", nearest(path, known))
+    problems.raise_if_any()

@@ -7,20 +7,24 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from hubkernels.check.metadata import check_metadata, read_metadata
+from hubkernels.check.metadata import backend_type, check_metadata, read_metadata
 from hubkernels.check.python_source import check_python
 from hubkernels.check.violation import Violation, collect
-from hubkernels.errors import InputError, Problem
+from hubkernels.errors import EnvironmentLacksError, InputError, Problem
 from hubkernels.model.artifact import METADATA
 from hubkernels.model.backend import BACKENDS
 
-_FRAMEWORK = r"(torch\d\d+(-cxx11|-cxx98)?|torch-stable-abi\d\d+|tvm-ffi\d+)"
-_BACKEND = r"(?P<backend>cpu|metal|neuron|tpu|cu|rocm|xpu|cann)(?P<version>\d*)"
+_VERSION = "[0-9]{2,}"  # at least a major and a minor digit
+_FRAMEWORK = f"(torch{_VERSION}(-cxx11|-cxx98)?|torch-stable-abi{_VERSION}|tvm-ffi{_VERSION})"
+_PLAIN = "|".join(backend.tag for backend in BACKENDS.values() if not backend.versioned)
+_VERSIONED = "|".join(backend.tag for backend in BACKENDS.values() if backend.versioned)
+_BACKEND = f"(?P<backend>{_PLAIN}|(?P<versioned>{_VERSIONED}))(?(versioned)(?P<version>{_VERSION}))"
 _SYSTEM = r"(x86_64|aarch64)-(linux|darwin|windows)"
 COMPILED = re.compile(f"{_FRAMEWORK}-{_BACKEND}-{_SYSTEM}")
-"""Names of compiled variants in the client's grammar; other names below are of Python files alone."""
-NOARCH = re.compile(r"torch-(?P<backend>universal|npu|" + "|".join(BACKENDS) + ")")
-_OWN_NAMES = {backend.tag: backend.name for backend in BACKENDS.values()}
+"""Names of compiled variants, as the client's grammar has them for the systems that it runs on."""
+NOARCH = re.compile("torch-(?P<backend>universal|npu|" + "|".join(name for name in BACKENDS if name != "cann") + ")")
+"""Names of variants of Python files alone that a client can choose: it reads any backend here, and knows these."""
+_OWN_NAMES = {backend.tag: backend.name for backend in BACKENDS.values()} | {"npu": "cann"}
 _CUDA_DIGITS = 3  # the client takes the last digit as the minor version: cu1210 would be CUDA 121.0
 
 
@@ -46,7 +50,17 @@ def check_builds(folder: Path) -> tuple[Violation, ...]:
 
 
 def check_artifact(folder: Path) -> tuple[Violation, ...]:
-    """Every violation of one artifact, sorted."""
+    """Every violation of one artifact, sorted. Raises EnvironmentLacksError where a file cannot be read."""
+    try:
+        return _check_artifact(folder)
+    except FileNotFoundError as error:
+        what = f"{error.filename} was removed while it was checked; check again when no build is running"
+        return (Violation(folder.name, METADATA, what),)
+    except OSError as error:
+        raise EnvironmentLacksError(Problem(f"cannot read {error.filename or folder}: {error.strerror}")) from error
+
+
+def _check_artifact(folder: Path) -> tuple[Violation, ...]:
     metadata = read_metadata(folder)
     if isinstance(metadata, str):
         return (Violation(folder.name, METADATA, metadata),)
@@ -63,15 +77,18 @@ def check_artifact(folder: Path) -> tuple[Violation, ...]:
 def _name(name: str, metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     parsed = COMPILED.fullmatch(name) or NOARCH.fullmatch(name)
     if parsed is None:
-        yield name, "is not a variant name: the client passes over it without a word"
+        yield name, "is no variant that the client can choose: it passes over it without a word"
         return
-    backend = _OWN_NAMES.get(parsed["backend"], parsed["backend"])
-    declared = metadata.get("backend")
-    found = declared.get("type") if isinstance(declared, dict) else None
-    if backend not in {"universal", "npu", found}:
+    backend = _backend_of(parsed)
+    found = backend_type(metadata)
+    if backend not in {"universal", found}:
         yield METADATA, f"backend.type is {found!r} in a folder named for {backend}"
     if parsed["backend"] == "cu" and len(parsed["version"]) > _CUDA_DIGITS:
         yield name, f"cu{parsed['version']} is read as CUDA {parsed['version'][:-1]}.{parsed['version'][-1]}"
+
+
+def _backend_of(parsed: re.Match[str]) -> str:
+    return _OWN_NAMES.get(parsed["backend"], parsed["backend"])
 
 
 def _files(folder: Path, metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -88,8 +105,8 @@ def _files(folder: Path, metadata: Mapping[str, Any]) -> Iterator[tuple[str, str
 
 def _ties(package: str, names: list[str]) -> Iterator[Violation]:
     """Variants that the client ranks equally: which one it takes is left to the order of a set."""
-    noarch = {found["backend"] for name in names if (found := NOARCH.fullmatch(name))}
+    noarch = {_backend_of(found) for name in names if (found := NOARCH.fullmatch(name))}
     for name in names:
         found = COMPILED.fullmatch(name)
-        if found and name.startswith("tvm-ffi") and _OWN_NAMES.get(found["backend"]) in noarch:
+        if found and name.startswith("tvm-ffi") and _backend_of(found) in noarch:
             yield Violation(package, name, "stands beside a noarch variant of its backend; the client picks by chance")

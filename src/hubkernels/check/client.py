@@ -16,33 +16,34 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hubkernels.errors import CheckFailedError, EnvironmentLacksError, HubkernelsError, InputError, Problem
 from hubkernels.host.process import Finished, run
 
-TASKS: Mapping[str, str] = {
-    "load": "hubkernels.check.loaded:load",
-    "parity": "hubkernels.check.compare:compare",
-    "cases": "hubkernels.check.cells:describe",
-    "bench": "hubkernels.bench.timing:time_cell",
-}
-"""The function of each task. Only the child imports them: all but the first need torch at once."""
-
 _GRACE_S = 30.0  # the child ends itself and says where it hung; the parent waits a little longer before it kills
 _ERRORS = {kind.exit_code: kind for kind in (CheckFailedError, InputError, EnvironmentLacksError)}
 
 
+@dataclass(frozen=True)
+class Task:
+    """What a child does. name: in messages. function: as ``module:function``; only the child imports it."""
+
+    name: str
+    function: str
+
+
 def run_in_fresh_process(
-    task: str,
+    task: Task,
     request: Mapping[str, Any],
     *,
     timeout_s: float,
     environment: Mapping[str, str] | None = None,
     python: str = sys.executable,
 ) -> Any:  # noqa: ANN401 - JSON; each task says what it returns
-    """Run one of TASKS with the arguments in ``request`` and return its answer; both are JSON, paths absolute.
+    """Run a task with the arguments in ``request`` and return its answer; both are JSON, paths absolute.
 
     environment: of the child, whole; that of this process when None.
     Raises CheckFailedError when the child crashes, raises or hangs, and whatever HubkernelsError the task raised.
@@ -50,13 +51,13 @@ def run_in_fresh_process(
     with tempfile.TemporaryDirectory(prefix="hubkernels-") as scratch:
         order, answer = Path(scratch) / "request.json", Path(scratch) / "answer.json"
         order.write_text(json.dumps({"timeout_s": timeout_s, "arguments": request}), encoding="utf-8")
-        command = (python, "-X", "faulthandler", "-m", "hubkernels.check.client", task, order, answer)
+        command = (python, "-X", "faulthandler", "-m", "hubkernels.check.client", task.function, order, answer)
         started = time.monotonic()
         # -m puts the working folder first on the path: a project's own kernels/ must not stand for the client.
         ended = run(command, cwd=Path(scratch), env=environment, timeout_s=timeout_s + _GRACE_S)
         if ended.status or not answer.exists():
             hung = time.monotonic() - started >= timeout_s
-            raise _failure(task, request, ended, f"did not end within {timeout_s:g} s" if hung else None)
+            raise _failure(task.name, request, ended, f"did not end within {timeout_s:g} s" if hung else None)
         return _unwrap(json.loads(answer.read_bytes()))
 
 
@@ -79,13 +80,13 @@ def _unwrap(message: Mapping[str, Any]) -> Any:  # noqa: ANN401
 
 def main(arguments: Sequence[str]) -> None:
     """Do one task: the program of the child, and so the one place here that sets its own environment."""
-    task, order, answer = arguments
+    function, order, answer = arguments
     request = json.loads(Path(order).read_bytes())
     faulthandler.dump_traceback_later(request["timeout_s"], exit=True)
     os.environ.update(HF_HUB_OFFLINE="1", DISABLE_TELEMETRY="1", HF_HOME=str(Path(order).parent / "hf"))
     try:
         _require_client()
-        message = {"answer": pkgutil.resolve_name(TASKS[task])(**request["arguments"])}
+        message = {"answer": pkgutil.resolve_name(function)(**request["arguments"])}
     except HubkernelsError as error:
         problems = [vars(problem) for problem in error.problems]
         message = {"exit_code": error.exit_code, "problems": problems}

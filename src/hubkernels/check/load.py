@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from hubkernels.check.client import run_in_fresh_process
+from hubkernels.check.client import Task, run_in_fresh_process
 
+LOAD = Task("load", "hubkernels.check.loaded:load")
 TIMEOUT_S = 300.0
 
 
@@ -23,5 +24,5 @@ class Loaded:
 
 def check_load(variant: Path) -> Loaded:
     """Load the package of this artifact. Raises CheckFailedError when it does not load, or another variant does."""
-    answer = run_in_fresh_process("load", {"folder": str(variant.resolve())}, timeout_s=TIMEOUT_S)
+    answer = run_in_fresh_process(LOAD, {"folder": str(variant.resolve())}, timeout_s=TIMEOUT_S)
     return Loaded(variant.name, answer["id"], tuple(answer["ops"]), tuple(answer["all"]), answer["seconds"])

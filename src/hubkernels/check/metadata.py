@@ -28,45 +28,63 @@ PYTHON_DEPENDS: Mapping[str, frozenset[str]] = {
 """Packages that the client lets a kernel depend on: for every backend, and for one. Others fail to load."""
 
 _UID = re.compile(r"[a-z0-9]+")
-_GIT_URL = re.compile(r"(git\+)?(https?|ssh|git)://[^\s]+|[\w.-]+@[\w.-]+:[^\s]+")
-_THREE_PARTS = re.compile(r"\d+\.\d+\.\d+")
+_HOST = r"([\w-]+\.)*[a-z][\w-]*"
+_GIT_URL = re.compile(
+    rf"(https?|git|ssh|git\+ssh|git\+https?)://([^\s/@:]+@)?{_HOST}(:[1-5]?\d{{1,4}})?(/\S*)?|[\w.-]+@{_HOST}:[^\s/]\S*",
+    re.ASCII | re.IGNORECASE,
+)
+_THREE_PARTS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){2}")
 _COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
+_VERSIONS = 1 << 64
+
+_FIELDS: Mapping[str, type] = {"name": str, "id": str, "license": str, "python-depends": list, "backend": dict}
+_JSON_NAMES: Mapping[type, str] = {str: "string", list: "array", dict: "object"}
 
 
 def read_metadata(folder: Path) -> dict[str, Any] | str:
-    """The metadata of an artifact, or why there is none."""
+    """The metadata of an artifact, or why there is none. Raises OSError where the file cannot be read."""
     try:
-        found = json.loads((folder / METADATA).read_bytes())
-    except OSError as error:
-        return f"cannot be read: {error.strerror}"
-    except ValueError as error:
+        found = json.loads(
+            (folder / METADATA).read_bytes().decode(), object_pairs_hook=_without_repeats, parse_constant=_refuse
+        )
+        json.dumps(found, ensure_ascii=False).encode()  # half a surrogate pair parses, and is no text
+    except (ValueError, RecursionError) as error:
         return f"is not JSON: {error}"
     return found if isinstance(found, dict) else "is not a JSON object"
 
 
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in found if names.count(name) > 1)} stands there twice")
+    return found
+
+
+def _refuse(word: str) -> None:
+    raise ValueError(f"{word} is no JSON number")
+
+
 def check_metadata(folder: Path, metadata: Mapping[str, Any]) -> Found:
     """Everything that is wrong with the fields, and with the digest of the files beside them."""
-    for rule in (_fields, _id, _version_and_license, _python_depends, _kernel_depends, _backend, _links):
+    for rule in (_fields, _id, _version_and_license, _python_depends, _kernel_depends, _backend, _links, _provenance):
         for what in rule(metadata):
             yield METADATA, what
     yield from _digest(folder, metadata)
 
 
 def _fields(metadata: Mapping[str, Any]) -> Iterator[str]:
-    required = {"name": str, "id": str, "version": int, "license": str, "python-depends": list, "backend": dict}
-    for key, kind in required.items():
+    for key in (*_FIELDS, "version"):
         if key not in metadata:
             yield f"{key} is missing"
-        elif type(metadata[key]) is not kind:
+    for key, kind in {**_FIELDS, "kernel-depends": list}.items():
+        if key in metadata and not isinstance(metadata[key], kind):
             yield f"{key} must be a JSON {_JSON_NAMES[kind]}, found {metadata[key]!r}"
-
-
-_JSON_NAMES = {str: "string", int: "integer", list: "array", dict: "object"}
 
 
 def _id(metadata: Mapping[str, Any]) -> Iterator[str]:
     name, found = metadata.get("name"), metadata.get("id")
-    backend = _backend_type(metadata)
+    backend = backend_type(metadata)
     if not isinstance(name, str) or not isinstance(found, str):
         return
     if not PACKAGE_NAME.fullmatch(name):
@@ -77,19 +95,22 @@ def _id(metadata: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _version_and_license(metadata: Mapping[str, Any]) -> Iterator[str]:
-    version = metadata.get("version")
-    if isinstance(version, int) and version < 0:
-        yield f"version must not be negative, found {version}"
+    if "version" in metadata and not _is_version(metadata["version"]):
+        yield f"version must be a whole number from 0 on, found {metadata['version']!r}"
     if metadata.get("license") == "":
         yield "license is empty"
 
 
+def _is_version(value: object) -> bool:
+    return type(value) is int and 0 <= value < _VERSIONS
+
+
 def _python_depends(metadata: Mapping[str, Any]) -> Iterator[str]:
-    backend = _backend_type(metadata)
-    allowed = PYTHON_DEPENDS[""] | PYTHON_DEPENDS.get(backend, frozenset())
+    backend = backend_type(metadata)
+    allowed = sorted(PYTHON_DEPENDS[""] | PYTHON_DEPENDS.get(backend, frozenset()))
     for name in _list(metadata, "python-depends"):
         if name not in allowed:
-            yield f"python-depends names {name!r}, which the client does not know for {backend}: {sorted(allowed)}"
+            yield f"python-depends names {name!r}, which the client does not know for {backend}: {allowed}"
 
 
 def _kernel_depends(metadata: Mapping[str, Any]) -> Iterator[str]:
@@ -97,13 +118,19 @@ def _kernel_depends(metadata: Mapping[str, Any]) -> Iterator[str]:
         keys = set(entry) if isinstance(entry, dict) else set()
         if keys not in ({"repo-id", "version"}, {"repo-id", "revision"}):
             yield f"kernel-depends entries have repo-id and exactly one of version and revision, found {entry!r}"
+            continue
+        if "version" in entry and not _is_version(entry["version"]):
+            yield f"kernel-depends version must be a whole number from 0 on, found {entry['version']!r}"
+        for key in sorted(keys - {"version"}):
+            if not isinstance(entry[key], str):
+                yield f"kernel-depends {key} must be a JSON string, found {entry[key]!r}"
 
 
 def _backend(metadata: Mapping[str, Any]) -> Iterator[str]:
     backend = metadata.get("backend")
     if not isinstance(backend, dict):
         return
-    if _backend_type(metadata) not in BACKENDS:
+    if backend_type(metadata) not in BACKENDS:
         yield f"backend.type {backend.get('type')!r} is unknown to the client: {sorted(BACKENDS)}"
     archs = backend.get("archs", [])
     if not isinstance(archs, list) or archs != sorted({str(arch) for arch in archs}):
@@ -113,23 +140,38 @@ def _backend(metadata: Mapping[str, Any]) -> Iterator[str]:
 def _links(metadata: Mapping[str, Any]) -> Iterator[str]:
     for key in ("upstream", "source"):
         if key in metadata and not _GIT_URL.fullmatch(str(metadata[key])):
-            yield f"{key} is not a git URL: {metadata[key]!r}"
-    minver = metadata.get("kernels-minver")
-    if minver is not None and not _THREE_PARTS.fullmatch(str(minver)):
+            yield f"{key} is not a git URL of a host with a name: {metadata[key]!r}"
+    minver = metadata.get("kernels-minver", "0.0.0")
+    if not isinstance(minver, str) or not _THREE_PARTS.fullmatch(minver):
         yield f"kernels-minver must have three parts, found {minver!r}"
-    if "provenance" in metadata:
-        yield from _provenance(metadata["provenance"])
 
 
-def _provenance(provenance: object) -> Iterator[str]:
-    builder = provenance.get("kernel-builder") if isinstance(provenance, dict) else None
-    if not isinstance(builder, dict) or "version" not in builder:
-        yield "provenance.kernel-builder.version is missing"
+def _provenance(metadata: Mapping[str, Any]) -> Iterator[str]:
+    if "provenance" not in metadata:
         return
-    if ("commit" in builder) != ("dirty" in builder):
-        yield "provenance.kernel-builder has one of commit and dirty; the client wants both or none"
-    if "commit" in builder and not _COMMIT.fullmatch(str(builder["commit"])):
-        yield f"provenance.kernel-builder.commit must be a full hash, found {builder['commit']!r}"
+    provenance = metadata["provenance"]
+    builder = provenance.get("kernel-builder") if isinstance(provenance, dict) else None
+    if not isinstance(builder, dict) or not isinstance(builder.get("version"), str):
+        yield f"provenance.kernel-builder.version must be a JSON string, found provenance {provenance!r}"
+        return
+    if builder.keys() & {"commit", "sha", "dirty"}:
+        yield from _git_state("provenance.kernel-builder", builder)
+    if "kernel" in provenance:
+        yield from _git_state("provenance.kernel", provenance["kernel"])
+
+
+def _git_state(where: str, state: object) -> Iterator[str]:
+    """The commit that a builder or a kernel was at: the client wants commit and dirty, or neither."""
+    if not isinstance(state, dict):
+        yield f"{where} must be a JSON object, found {state!r}"
+        return
+    if "sha" in state:
+        yield f"{where}.sha is the old name of commit"
+    commit, dirty = state.get("commit"), state.get("dirty")
+    if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
+        yield f"{where}.commit must be a full hash, found {commit!r}"
+    if not isinstance(dirty, bool):
+        yield f"{where}.dirty must be true or false, found {dirty!r}"
 
 
 def _digest(folder: Path, metadata: Mapping[str, Any]) -> Found:
@@ -151,7 +193,8 @@ def _digest(folder: Path, metadata: Mapping[str, Any]) -> Found:
             yield name, "differs from its hash in the digest"
 
 
-def _backend_type(metadata: Mapping[str, Any]) -> str:
+def backend_type(metadata: Mapping[str, Any]) -> str:
+    """The backend that the metadata names; empty where it names none."""
     backend = metadata.get("backend")
     return str(backend.get("type", "")) if isinstance(backend, dict) else ""
 

@@ -8,10 +8,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from hubkernels.check.client import run_in_fresh_process
+from hubkernels.check.client import Task, run_in_fresh_process
 from hubkernels.errors import InputError, Problem
 from hubkernels.model.project import Package
 
+PARITY = Task("parity", "hubkernels.check.compare:compare")
 TIMEOUT_S = 1800.0
 
 
@@ -80,7 +81,7 @@ def check_parity(
     A wrong result is a row of the report; raises CheckFailedError only where there is none.
     """
     request = {"folder": str(variant.resolve()), "cases": case_files(package)}
-    answer = run_in_fresh_process("parity", request, timeout_s=timeout_s, environment=environment, python=python)
+    answer = run_in_fresh_process(PARITY, request, timeout_s=timeout_s, environment=environment, python=python)
     rows = (read_row(row) for row in answer["rows"])
     ordered = sorted(rows, key=lambda row: (row.op, row.dtype, row.shape_name, row.what))
     return ParityReport(package.name, variant.name, answer["id"], tuple(ordered))

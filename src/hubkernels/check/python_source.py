@@ -15,13 +15,16 @@ _LAYER_FLAGS = frozenset({"has_backward", "can_torch_compile"})
 
 def check_python(folder: Path, python_name: str) -> Iterator[tuple[str, str]]:
     """Violations as (place, what): syntax, imports of itself by name, layers that kernelize would refuse."""
-    for path in sorted(folder.rglob("*.py")):
+    oldest = ".".join(map(str, OLDEST_PYTHON))
+    for path in sorted(path for path in folder.rglob("*.py") if path.is_file()):
         name = path.relative_to(folder).as_posix()
         try:
             tree = ast.parse(path.read_bytes(), filename=name, feature_version=OLDEST_PYTHON)
         except SyntaxError as error:
-            oldest = ".".join(map(str, OLDEST_PYTHON))
             yield f"{name}:{error.lineno}", f"does not parse as Python {oldest}: {error.msg}"
+            continue
+        except (ValueError, RecursionError, MemoryError) as error:  # a zero byte; too deep for the parser
+            yield name, f"does not parse as Python {oldest}: {error}"
             continue
         for line, what in (*_own_imports(tree, python_name), *_impure_layers(name, tree)):
             yield f"{name}:{line}", what

@@ -12,8 +12,6 @@ from hubkernels.cli import bench, build, check, clean, doctor, explain, init, li
 from hubkernels.cli.console import error
 from hubkernels.errors import HubkernelsError
 
-INTERRUPTED = 130
-
 app = typer.Typer(
     name="kernel-builder",
     help="Build, check and run PyTorch kernels from one build.toml.",
@@ -49,18 +47,13 @@ def _options(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line and return its exit code."""
+    """Run one command line and return its exit code; that of an interrupt, 130, is typer's."""
     try:
         status = app(args=None if arguments is None else list(arguments), standalone_mode=False)
     except HubkernelsError as failure:
         for problem in failure.problems:
             error(str(problem))
         return failure.exit_code
-    except typer.Abort:
-        return INTERRUPTED
-    except KeyboardInterrupt:
-        error("interrupted")
-        return INTERRUPTED
     except Exception as failure:
         show = getattr(failure, "show", None)  # a usage error of the parser; anything else is a bug and is shown whole
         if show is None:

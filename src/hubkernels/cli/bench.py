@@ -81,7 +81,7 @@ def _cells(project: Path, packages: Sequence[str] | None, variants: Sequence[str
 
     builder, chosen = open_project(project, packages)
     by_name = {package.name: package for package in chosen}
-    artifacts = list(builder.build_all(chosen, variants or (), report))
+    artifacts = list(builder.build_all(chosen, variants or (), report, leave_out=not packages))
     return [cell for a in artifacts for cell in list_cells(by_name[a.package], a.folder, os.environ)]
 
 

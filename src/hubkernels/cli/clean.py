@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
-
-import typer
 
 from hubkernels.cli.console import columns, report, say, size_text
 from hubkernels.cli.options import HERE, Packages, ProjectFolder
 
 
-def clean(
-    packages: Packages = None,
-    project: ProjectFolder = HERE,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Also objects and remembered hashes, which all packages share.")
-    ] = False,
-) -> None:
+def clean(packages: Packages = None, project: ProjectFolder = HERE) -> None:
     """Remove build/PACKAGE and, unless packages are named, build/.hubkernels. Nothing outside build/ is touched."""
     from hubkernels.build.clean import clean  # noqa: PLC0415 - `--help` does without
     from hubkernels.build.pipeline import Places, find_packages  # noqa: PLC0415
@@ -25,7 +16,7 @@ def clean(
 
     found = load_project(project)
     names = [package.name for package in find_packages(found, packages or ())]
-    removed = clean(Places(found.root), names, report, work=everything or not packages)
+    removed = clean(Places(found.root), names, report, work=not packages)
     if not removed:
         say("nothing to remove")
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,8 @@ from hubkernels.config.positions import KeyPath, format_path, locate
 from hubkernels.errors import EnvironmentLacksError, InputError, Problem
 
 RawTable = Mapping[str, Any]
+BYTE_ORDER_MARK = "\ufeff"
+START = "run in a folder with a build.toml, name one with --project, or start one with `init`"
 
 
 @dataclass(frozen=True)
@@ -25,26 +27,20 @@ class Document:
     table: RawTable
 
     @classmethod
-    def read(cls, path: Path) -> Document:
-        """Raises InputError when there is no such file or it is not TOML, naming line and column."""
-        try:
-            text = path.read_bytes().decode("utf-8")
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise InputError(
-                Problem(
-                    f"no build.toml in {path.parent}",
-                    hint="run in a folder with a build.toml, name one with --project, or start one with `init`",
-                )
-            ) from error
-        except UnicodeDecodeError as error:
-            raise InputError(Problem(f"{path} is not UTF-8 text: {error}", hint="save it as UTF-8")) from error
-        except OSError as error:
-            raise EnvironmentLacksError(Problem(f"cannot read {path}: {error.strerror}")) from error
+    def read(cls, path: Path, if_missing: str = START) -> Document:
+        """Raises InputError when there is no such file, with a hint, or it is not TOML, naming line and column."""
+        text = _read_text(path, if_missing)
+        if text.startswith(BYTE_ORDER_MARK):
+            problem = Problem("the file begins with a byte-order mark", f"{path}:1:1", "save it as UTF-8 without BOM")
+            raise InputError(problem)
         try:
             return cls(path, text, tomli.loads(text))
         except tomli.TOMLDecodeError as error:
             where = f"{path}:{error.lineno}:{error.colno}"
             raise InputError(Problem(f"not valid TOML: {error.msg}", where=where)) from error
+        except (RecursionError, ValueError) as error:  # its limits: levels of nesting, digits of a number
+            limit, _, _ = str(error).partition(";")  # what follows advises programmers
+            raise InputError(Problem(f"not readable as TOML: {limit}", where=str(path))) from error
 
     @cached_property
     def lines(self) -> Mapping[KeyPath, int]:
@@ -61,11 +57,23 @@ class Document:
         return f"{place}: {format_path(path)}" if path else place
 
 
+def _read_text(path: Path, if_missing: str) -> str:
+    try:
+        return path.read_bytes().decode("utf-8")
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise InputError(Problem(f"no build.toml in {path.parent}", hint=if_missing)) from error
+    except UnicodeDecodeError as error:
+        raise InputError(Problem(f"{path} is not UTF-8 text: {error}", hint="save it as UTF-8")) from error
+    except OSError as error:
+        raise EnvironmentLacksError(Problem(f"cannot read {path}: {error.strerror}")) from error
+
+
 @dataclass
 class Problems:
     """What is wrong with a document, collected so that one run reports all of it.
 
     origins maps paths of the edition-5 form to the user's own where the workspace form moved them.
+    found is shared by all documents and packages of one load.
     """
 
     document: Document
@@ -73,7 +81,14 @@ class Problems:
     found: list[Problem] = field(default_factory=list)
 
     def add(self, path: KeyPath, what: str, hint: str | None = None) -> None:
-        self.found.append(Problem(what, self.document.where(self.origin(path)), hint))
+        """Note a problem, once: several packages may inherit one wrong key."""
+        problem = Problem(what, self.document.where(self.origin(path)), hint)
+        if all((known.what, known.where) != (problem.what, problem.where) for known in self.found):
+            self.found.append(problem)
+
+    def within(self, origins: Mapping[KeyPath, KeyPath]) -> Problems:
+        """The same list, for a package whose keys the workspace form moved."""
+        return replace(self, origins=origins)
 
     def origin(self, path: KeyPath) -> KeyPath:
         """The path in the file that a path of the edition-5 form came from."""

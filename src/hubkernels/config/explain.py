@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from hubkernels.config.document import Document, Problems, RawTable
-from hubkernels.config.edition import NEWEST_EDITION, PACKAGE_KEYS, python_source
-from hubkernels.config.load import BUILD_TOML, expand_workspace
-from hubkernels.config.positions import KeyPath, format_path
-from hubkernels.config.workspace import Expansion, is_workspace
+from hubkernels.config.document import Problems, RawTable
+from hubkernels.config.edition import NEWEST_EDITION, PACKAGE_KEYS, UPSTREAM, python_source
+from hubkernels.config.load import find_tables
+from hubkernels.config.positions import KeyPath, basic_string, format_path
 from hubkernels.model.isa import ISAS
 from hubkernels.model.project import Package
 
@@ -22,33 +20,20 @@ def edition5_text(package: Package, root: Path) -> str:
 
     What that edition has no word for is spelled out: ``isa`` as its flags, ``parity`` as a comment.
     """
-    document, expansion = _find(package, root)
-    writer = _Writer(document, expansion, os.path.relpath(document.path, root))
-    lines = list(writer.lines())
-    usual = python_source(expansion.table, package.name)
+    table, problems = find_tables(package)
+    lines = list(_Writer(table, problems, os.path.relpath(problems.document.path, root)).lines())
+    usual = python_source(table, package.name, UPSTREAM)
     if package.python_source != usual:
         lines.insert(0, f"# Python files: {package.python_source}, where an edition-5 file has {usual}")
     return "\n".join(lines).strip("\n") + "\n"
 
 
-def _find(package: Package, root: Path) -> tuple[Document, Expansion]:
-    """The document that declares a package, and its tables: those of a workspace expanded, others as they are."""
-    document = Document.read(root / BUILD_TOML)
-    if is_workspace(document.table):
-        expansions, _ = expand_workspace(document)
-        if package.name in expansions:
-            return document, expansions[package.name]
-        document = Document.read(package.root / BUILD_TOML)
-    return document, Expansion(dict(document.table))
-
-
 class _Writer:
-    """Writes the tables of one package, a line a key. name: how the origins spell the file."""
+    """Writes the tables of one package, a line a key. origins: knows their places. name: how these spell the file."""
 
-    def __init__(self, document: Document, expansion: Expansion, name: str) -> None:
-        self.document = document
-        self.table = expansion.table
-        self.origins = Problems(document, expansion.origins)
+    def __init__(self, table: RawTable, origins: Problems, name: str) -> None:
+        self.table = table
+        self.origins = origins
         self.name = name
 
     def lines(self) -> Iterator[str]:
@@ -65,7 +50,7 @@ class _Writer:
             yield ""
             yield f"[{format_path(path)}]  # {self._origin(path)}"
         if path == ("general",) and "edition" not in own:
-            yield f"edition = {NEWEST_EDITION}  # the file says none, which stands for 4: it reads the same"
+            yield f"edition = {NEWEST_EDITION}  # the file says none"
         yield from self._keys(path, own)
         for key, value in table.items():
             if isinstance(value, Mapping):
@@ -83,13 +68,13 @@ class _Writer:
 
     def _origin(self, path: KeyPath) -> str:
         place = self.origins.origin(path)
-        return f"{self.name}:{self.document.line(place)} {format_path(place)}"
+        return f"{self.name}:{self.origins.document.line(place)} {format_path(place)}"
 
 
 def _value(value: Any) -> str:  # noqa: ANN401 - whatever a TOML file holds
     """A value on one line."""
     if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # JSON lets DEL stand, TOML does not
+        return basic_string(value)
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):

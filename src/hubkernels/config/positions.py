@@ -6,7 +6,9 @@ is scanned once more, when there is something to report. That the text is valid 
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import dataclass
 
 KeyPath = tuple[str | int, ...]
 
@@ -15,8 +17,8 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _BASIC_STRING = re.compile(r'"""(?:\\.|[^\\])*?"{3,5}|"(?:\\.|[^"\\\n])*"', re.DOTALL)
 _LITERAL_STRING = re.compile(r"'''.*?'{3,5}|'[^'\n]*'", re.DOTALL)
 _SCALAR = re.compile(r"[^,\]}#\n]*")
-_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)")
-_ESCAPED = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r"}
+_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)")
+_ESCAPED = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", "e": "\x1b"}
 
 
 def locate(text: str) -> dict[KeyPath, int]:
@@ -31,9 +33,23 @@ def format_path(path: KeyPath) -> str:
         if isinstance(part, int):
             spelled += f"[{part}]"
             continue
-        key = part if _BARE_KEY.fullmatch(part) else f'"{part}"'
+        key = part if _BARE_KEY.fullmatch(part) else basic_string(part)
         spelled += f".{key}" if spelled else key
     return spelled
+
+
+def basic_string(text: str) -> str:
+    """Spell a text as a string of TOML, on one line."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")  # JSON lets DEL stand, TOML does not
+
+
+@dataclass
+class _Container:
+    """An array or inline table that is open. length: the items met so far."""
+
+    path: KeyPath
+    closing: str
+    length: int = 0
 
 
 class _Scanner:
@@ -50,7 +66,7 @@ class _Scanner:
             if self.text[self.at] == "[":
                 table = self._header()
             else:
-                self._pair(table)
+                self._value(self._assigned(table))
             self._skip_blank()
         return self.lines
 
@@ -66,9 +82,7 @@ class _Scanner:
             index = self.array_lengths.get(path, 0)
             self.array_lengths[path] = index + 1
             path = (*path, index)
-        elif path in self.array_lengths:
-            path = (*path, self.array_lengths[path] - 1)
-        self._note(path, start)
+        self.lines[path] = self._line(start)  # a table below may have implied this one before
         return path
 
     def _parent(self, keys: KeyPath, start: int) -> KeyPath:
@@ -81,7 +95,8 @@ class _Scanner:
                 path = (*path, self.array_lengths[path] - 1)
         return path
 
-    def _pair(self, table: KeyPath) -> None:
+    def _assigned(self, table: KeyPath) -> KeyPath:
+        """Step over a key and its equals sign, up to the value."""
         start = self.at
         path = table
         for key in self._dotted_key():
@@ -89,34 +104,36 @@ class _Scanner:
             self._note(path, start)
         self.at += 1  # "="
         self._skip_blank()
-        self._value(path)
+        return path
 
     def _value(self, path: KeyPath) -> None:
+        """Step over one value and what is in it: a loop, since tomli nests deeper than Python recurses."""
+        around: list[_Container] = []
+        self._begin(path, around)
+        while around:
+            inner = around[-1]
+            if not self._next_is_not(inner.closing):
+                around.pop()
+            elif inner.closing == "]":
+                item = (*inner.path, inner.length)
+                inner.length += 1
+                self._note(item, self.at)
+                self._begin(item, around)
+            else:
+                self._begin(self._assigned(inner.path), around)
+
+    def _begin(self, path: KeyPath, around: list[_Container]) -> None:
+        """Step over a value without parts, or over the bracket that opens one with parts."""
         match self.text[self.at]:
-            case "[":
-                self._array(path)
-            case "{":
-                self._inline_table(path)
+            case "[" | "{" as bracket:
+                self.at += 1
+                around.append(_Container(path, "]" if bracket == "[" else "}"))
             case '"':
                 self._match(_BASIC_STRING)
             case "'":
                 self._match(_LITERAL_STRING)
             case _:
                 self._match(_SCALAR)
-
-    def _array(self, path: KeyPath) -> None:
-        self.at += 1
-        index = 0
-        while self._next_is_not("]"):
-            item = (*path, index)
-            self._note(item, self.at)
-            self._value(item)
-            index += 1
-
-    def _inline_table(self, path: KeyPath) -> None:
-        self.at += 1
-        while self._next_is_not("}"):
-            self._pair(path)
 
     def _next_is_not(self, closing: str) -> bool:
         """Step over blanks and one comma; consume the closing bracket when it comes."""
@@ -159,11 +176,14 @@ class _Scanner:
         self._match(_BLANK)
 
     def _note(self, path: KeyPath, at: int) -> None:
-        self.lines.setdefault(path, self.text.count("\n", 0, at) + 1)
+        self.lines.setdefault(path, self._line(at))
+
+    def _line(self, at: int) -> int:
+        return self.text.count("\n", 0, at) + 1
 
 
 def _unescape(found: re.Match[str]) -> str:
     code = found.group(1)
-    if code[0] in "uU" and len(code) > 1:
+    if len(code) > 1:
         return chr(int(code[1:], 16))
     return _ESCAPED.get(code, code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,16 +12,18 @@ from hubkernels.errors import did_you_mean
 from hubkernels.model.version import Version
 
 _TOML_NAMES = {str: "a string", int: "an integer", bool: "a boolean", float: "a float", list: "a list", dict: "a table"}
+_VERSION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})*")
+_INTEGER_BITS = 63  # beside the sign: what TOML promises to read
 
 
 class Reader:
-    """Hands out the values of one table. ``allowed`` are all keys that it may have."""
+    """Hands out the values of one table. ``allowed`` are all keys that it may have; others are noted and dropped."""
 
     def __init__(self, table: RawTable, path: KeyPath, problems: Problems, allowed: Iterable[str]) -> None:
-        self.table = table
+        known = frozenset(allowed)
+        self.table: RawTable = {key: value for key, value in table.items() if key in known}
         self.path = path
         self.problems = problems
-        known = frozenset(allowed)
         for key in table:
             if key not in known:
                 self.complain(f"unknown key {key}", key, hint=did_you_mean(key, known))
@@ -28,61 +31,81 @@ class Reader:
     def complain(self, what: str, *keys: str | int, hint: str | None = None) -> None:
         self.problems.add((*self.path, *keys), what, hint)
 
+    def miss(self, what: str, *keys: str | int, hint: str | None = None) -> None:
+        """Complain that the table is not whole."""
+        self.complain(what, *keys, hint=hint)
+
+    def require(self, key: str, hint: str | None = None) -> None:
+        if key not in self.table:
+            self.miss(f"missing key {key}", key, hint=hint)
+
     def text(self, key: str) -> str | None:
         value = self._typed(key, str)
         return value if isinstance(value, str) else None
 
     def required_text(self, key: str) -> str:
-        self._require(key)
+        self.require(key)
         return self.text(key) or ""
 
-    def required_count(self, key: str) -> int:
+    def count(self, key: str) -> int | None:
         """A whole number that is not negative."""
-        self._require(key)
         value = self._typed(key, int)
-        if isinstance(value, int) and value < 0:
+        if not isinstance(value, int):
+            return None
+        if value.bit_length() > _INTEGER_BITS:
+            self.complain(f"{key} has more than 64 bits, which TOML has no room for", key)
+        elif value < 0:
             self.complain(f"{key} must not be negative, found {value}", key)
-        return value if isinstance(value, int) else 0
+        else:
+            return value
+        return None
+
+    def required_count(self, key: str) -> int | None:
+        self.require(key)
+        return self.count(key)
 
     def texts(self, key: str) -> tuple[str, ...]:
-        items = self._typed(key, list) or []
-        for index, item in enumerate(items):
-            if not isinstance(item, str):
-                self.complain(f"{key} holds strings, found {_shown(item)}", key, index)
-        return tuple(item for item in items if isinstance(item, str))
+        return tuple(text for _, text in self.numbered_texts(key))
 
     def required_texts(self, key: str) -> tuple[str, ...]:
-        self._require(key)
+        self.require(key)
         return self.texts(key)
+
+    def numbered_texts(self, key: str) -> list[tuple[int, str]]:
+        """The strings of a list, each with its index."""
+        return self._items(key, str, "strings")
+
+    def tables(self, key: str) -> list[tuple[int, RawTable]]:
+        """The tables of a list of tables, each with its index."""
+        return self._items(key, dict, "tables")
 
     def version(self, key: str) -> Version | None:
         value = self.text(key)
         if value is None:
             return None
-        try:
-            return Version.parse(value)
-        except ValueError:
+        if not _VERSION.fullmatch(value):
             self.complain(f"{key} must be a version number, found {_shown(value)}", key, hint='such as "2.10"')
             return None
+        return Version.parse(value)
 
     def below(self, key: str, allowed: Iterable[str]) -> Reader | None:
         """The reader of a table below this one, or None where there is no such table."""
         value = self._typed(key, dict)
-        return None if value is None else Reader(value, (*self.path, key), self.problems, allowed)
+        return None if value is None else type(self)(value, (*self.path, key), self.problems, allowed)
 
-    def tables(self, key: str) -> list[tuple[int, RawTable]]:
-        """The tables of a list of tables, each with its index."""
-        found: list[tuple[int, RawTable]] = []
+    def named(self, key: str) -> Reader:
+        """The reader of a table below this one whose keys are the user's to choose; it may be empty."""
+        value = self._typed(key, dict) or {}
+        return type(self)(value, (*self.path, key), self.problems, value)
+
+    def _items(self, key: str, kind: type, plural: str) -> list[tuple[int, Any]]:
+        found: list[tuple[int, Any]] = []
         for index, item in enumerate(self._typed(key, list) or []):
-            if isinstance(item, dict):
+            if isinstance(item, kind):
                 found.append((index, item))
             else:
-                self.complain(f"{key} holds tables, found {_shown(item)}", key, index)
+                self.complain(f"{key} holds {plural}, found {_shown(item)}", key, index)
         return found
-
-    def _require(self, key: str) -> None:
-        if key not in self.table:
-            self.complain(f"missing key {key}", key)
 
     def _typed(self, key: str, kind: type) -> Any:  # noqa: ANN401 - the caller names the type it asked for
         value = self.table.get(key)
@@ -92,7 +115,17 @@ class Reader:
         return None
 
 
+class Defaults(Reader):
+    """A table that others fill from: what it has is checked, and it need not be whole."""
+
+    def miss(self, what: str, *keys: str | int, hint: str | None = None) -> None:
+        pass
+
+
 def _shown(value: object) -> str:
+    """What was found, on one short line."""
     if isinstance(value, str):
         return f'"{value}"'
-    return f"{_TOML_NAMES.get(type(value), 'a date')}: {value}"
+    kind = _TOML_NAMES.get(type(value), "a date")
+    too_long = isinstance(value, list | dict) or (isinstance(value, int) and value.bit_length() > _INTEGER_BITS)
+    return kind if too_long else f"{kind}: {value}"

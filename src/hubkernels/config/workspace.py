@@ -6,17 +6,15 @@ by key, a kernel section fills from ``[workspace.backend.<backend>]``.
 
 from __future__ import annotations
 
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from hubkernels.config.document import Problems, RawTable
-from hubkernels.config.edition import FRAMEWORKS, PACKAGE_KEYS
+from hubkernels.config.edition import FRAMEWORKS, WORKSPACE, check_defaults
 from hubkernels.config.positions import KeyPath
-from hubkernels.config.reader import Reader
-from hubkernels.errors import did_you_mean
-from hubkernels.model.backend import BACKENDS
+from hubkernels.config.reader import Defaults, Reader
 
-EXTENSIONS = ("isa", "parity")
 SCHEMA = 1
 _INHERITED = ("general", *FRAMEWORKS)
 
@@ -31,9 +29,24 @@ class Expansion:
     def put(self, path: KeyPath, value: object, origin: KeyPath) -> None:
         table = self.table
         for key in path[:-1]:
-            table = table.setdefault(str(key), {})
+            table = table[str(key)]
         table[str(path[-1])] = value
         self.origins[path] = origin
+
+
+@dataclass(frozen=True)
+class Written:
+    """A value as the file has it, and its key path there."""
+
+    value: object
+    path: KeyPath
+
+    def entries(self) -> Mapping[str, Written]:
+        table = self.value if isinstance(self.value, dict) else {}
+        return {key: Written(value, (*self.path, key)) for key, value in table.items()}
+
+
+NOTHING = Written(None, ())
 
 
 def is_workspace(table: RawTable) -> bool:
@@ -41,90 +54,75 @@ def is_workspace(table: RawTable) -> bool:
     return "workspace" in table or "package" in table
 
 
-def read_workspace(table: RawTable, problems: Problems) -> tuple[dict[str, Expansion], tuple[str, ...]]:
-    """Return the expansion of every package, by name, and the members' folders."""
+def read_workspace(table: RawTable, problems: Problems) -> tuple[dict[str, Expansion], list[tuple[int, str]]]:
+    """Return the expansion of every package, by name, and the members' folders with their indices."""
     top = Reader(table, (), problems, ("workspace", "package"))
+    workspace = _read_defaults(top)
+    packages = top.named("package")
+    expansions = {
+        name: _expand(package, name, workspace.table)
+        for name in packages.table
+        if (package := packages.below(name, WORKSPACE.package_keys))
+    }
+    return expansions, workspace.numbered_texts("members")
+
+
+def _read_defaults(top: Reader) -> Reader:
+    """Read what packages inherit, and check it whether one does or not."""
+    if "workspace" not in top.table:
+        top.complain("missing table [workspace]", hint="begin with [workspace] and schema = 1")
     workspace = top.below("workspace", ("backend", "members", "schema", *_INHERITED))
     if workspace is None:
-        problems.add((), "missing table [workspace]", hint="begin with [workspace] and schema = 1")
-        workspace = Reader({"schema": SCHEMA}, ("workspace",), problems, ("schema",))
-    if workspace.required_count("schema") != SCHEMA:
+        return Defaults({}, ("workspace",), top.problems, ())
+    if workspace.required_count("schema") not in {None, SCHEMA}:
         workspace.complain(f"schema must be {SCHEMA}", "schema", hint="a newer hubkernels may read it")
-    workspace.below("backend", BACKENDS)
-    packages = table.get("package", {})
-    readers = top.below("package", packages if isinstance(packages, dict) else ())
-    names = readers.table if readers else {}
-    return {
-        name: _expand(readers, name, workspace.table) for name in names if readers and _is_table(readers, name)
-    }, workspace.texts("members")
+    _refuse_name(workspace)
+    check_defaults(Defaults(workspace.table, workspace.path, workspace.problems, workspace.table))
+    return workspace
 
 
-def _is_table(readers: Reader, name: str) -> bool:
-    found = isinstance(readers.table[name], dict)
-    if not found:
-        readers.complain(f"package.{name} must be a table", name)
-    return found
+def _refuse_name(reader: Reader) -> None:
+    if "name" in reader.named("general").table:
+        reader.complain("the name of a workspace package is its key", "general", "name")
 
 
-def _expand(packages: Reader, name: str, workspace: RawTable) -> Expansion:
-    package: RawTable = packages.table[name]
-    home: KeyPath = ("package", name)
-    expanded = Expansion(origins={(): home})
-    _check_keys(packages, name)
+def _expand(package: Reader, name: str, workspace: RawTable) -> Expansion:
+    _refuse_name(package)
+    own, common = Written(package.table, package.path).entries(), Written(workspace, ("workspace",)).entries()
+    expanded = Expansion(origins={(): package.path})
     for key in ("parity", "kernel"):
-        if key in package:
-            expanded.put((key,), package[key], (*home, key))
-    for table in _inherited_tables(package, workspace):
-        expanded.put((table,), {}, (*home, table) if table in package else ("workspace", table))
-        _fill(expanded, (table,), package.get(table, {}), home, workspace.get(table, {}), ("workspace",))
-    if "general" in expanded.table:
-        expanded.put(("general", "name"), name, home)
-    if isinstance(package.get("kernel"), dict):
-        expanded.table["kernel"] = {}
-        for section in package["kernel"]:
-            _fill_section(expanded, section, package["kernel"][section], home, workspace)
+        if key in own:
+            _fill(expanded, (key,), own[key])
+    for key in _inherited_tables(own, common):
+        inherited = common.get(key, Written({}, (*package.path, key)))
+        _fill(expanded, (key,), own.get(key, Written({}, inherited.path)), inherited)
+    if isinstance(expanded.table["general"], dict):
+        expanded.put(("general", "name"), name, package.path)
+    _fill_sections(expanded, own.get("kernel", NOTHING), common.get("backend", NOTHING))
     return expanded
 
 
-def _check_keys(packages: Reader, name: str) -> None:
-    package = packages.table[name]
-    for key in package:
-        if key not in (*PACKAGE_KEYS, "parity"):
-            packages.complain(f"unknown key {key}", name, key, hint=did_you_mean(key, (*PACKAGE_KEYS, "parity")))
-    general = package.get("general")
-    if isinstance(general, dict) and "name" in general:
-        packages.complain("the name of a workspace package is its key", name, "general", "name")
-
-
-def _inherited_tables(package: RawTable, workspace: RawTable) -> list[str]:
+def _inherited_tables(package: Container[str], workspace: Container[str]) -> list[str]:
     """general always; the framework that the package names, else the workspace's."""
     own = [name for name in FRAMEWORKS if name in package]
     return [name for name in _INHERITED if name in (own or workspace) or name == "general"]
 
 
-def _fill(  # noqa: PLR0913, PLR0917 - two tables, each with its place, and where the result goes
-    expanded: Expansion, path: KeyPath, own: object, home: KeyPath, common: object, common_home: KeyPath
-) -> None:
-    if not isinstance(own, dict) or not isinstance(common, dict):
-        expanded.put(path, own, (*home, *path))  # the edition's reader says what is wrong with it
-        return
-    for key, value in own.items():
-        expanded.put((*path, key), value, (*home, *path, key))
-    for key, value in common.items():
-        if key not in own:
-            expanded.put((*path, key), value, (*common_home, *path, key))
+def _fill_sections(expanded: Expansion, kernel: Written, defaults: Written) -> None:
+    by_backend = defaults.entries()
+    for name, section in kernel.entries().items():
+        backend = section.entries().get("backend", NOTHING).value
+        common = by_backend.get(backend, NOTHING) if isinstance(backend, str) else NOTHING
+        _fill(expanded, ("kernel", name), section, common)
 
 
-def _fill_section(expanded: Expansion, name: str, own: object, home: KeyPath, workspace: RawTable) -> None:
-    path: KeyPath = ("kernel", name)
-    expanded.put(path, own, (*home, *path))
-    if not isinstance(own, dict):
+def _fill(expanded: Expansion, path: KeyPath, own: Written, common: Written = NOTHING) -> None:
+    """Put a value; into a table, also the keys that it lacks and the common table has."""
+    if not isinstance(own.value, dict):
+        expanded.put(path, own.value, own.path)  # the edition's reader says what is wrong with it
         return
-    expanded.table["kernel"][name] = dict(own)
-    backend = own.get("backend")
-    defaults = workspace.get("backend", {})
-    common = defaults.get(backend, {}) if isinstance(defaults, dict) and isinstance(backend, str) else {}
-    if isinstance(common, dict):
-        for key, value in common.items():
-            if key not in own:
-                expanded.put((*path, key), value, ("workspace", "backend", str(backend), key))
+    expanded.put(path, {}, own.path)
+    entries, inherited = own.entries(), common.entries()
+    for key in (*entries, *(key for key in inherited if key not in entries)):
+        entry = entries.get(key) or inherited[key]
+        expanded.put((*path, key), entry.value, entry.path)

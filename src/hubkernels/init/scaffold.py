@@ -21,8 +21,14 @@ BACKENDS = ("cpu",)
 NAME_RULE = "lower-case letters, digits and dashes; a letter first, no dash last: my-kernel, relu2d"
 _OWNER = re.compile(r"[A-Za-z0-9]([-._A-Za-z0-9]*[A-Za-z0-9])?")
 _LICENSE = re.compile(r"[A-Za-z0-9][-.+A-Za-z0-9]*")
-_TAKEN = frozenset({"functional", "kernels", "layers", "ops", "pytest", "torch"})
-"""Names that the template's Python gives to something else."""
+TAKEN = frozenset(
+    {
+        *("Any", "ModuleType", "Path", "Tensor", "annotations", "kernels", "nn", "pytest", "torch"),
+        *("add_op_namespace_prefix", "functional", "layers", "ops", "usable_isas"),
+        "name",  # an attribute of every torch.ops.<namespace>
+    }
+)
+"""What the template imports, defines or reads under the same name, in Python or as an op."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +44,17 @@ class Start:
         return self.name.replace("-", "_")
 
     @property
+    def class_name(self) -> str:
+        return "".join(part.capitalize() for part in self.name.split("-"))
+
+    @property
     def words(self) -> Mapping[str, str]:
         """The template's words, and what stands for each."""
         return {
             "owner/my-kernel": f"{self.owner}/{self.name}",
             "my-kernel": self.name,
             "my_kernel": self.python_name,
-            "MyKernel": "".join(part.capitalize() for part in self.name.split("-")),
+            "MyKernel": self.class_name,
             "Apache-2.0": self.license,
             "apache-2.0": self.license.lower(),
         }
@@ -53,18 +63,19 @@ class Start:
 def parse_start(text: str, license_id: str) -> Start:
     """Read NAME or OWNER/NAME. Raises InputError that tells the rule a name breaks."""
     owner, slash, name = text.rpartition("/")
+    start = Start(name, license_id, owner or None)
     problems = []
     if slash and not _OWNER.fullmatch(owner):
         problems.append(Problem(f'"{owner}" is not an owner on the Hub', hint="write OWNER/NAME, or NAME alone"))
     if not PACKAGE_NAME.fullmatch(name):
         problems.append(Problem(f'"{name}" is not a package name', hint=NAME_RULE))
-    elif keyword.iskeyword(name) or name in _TAKEN:
+    elif keyword.iskeyword(name) or {start.python_name, start.class_name} & TAKEN:
         problems.append(Problem(f"{name} is taken: it means something else in Python files", hint=f"{name}-kernel"))
     if not _LICENSE.fullmatch(license_id):
         problems.append(Problem(f'"{license_id}" is not a license id', hint="an SPDX id: Apache-2.0, MIT"))
     if problems:
         raise InputError(*problems)
-    return Start(name, license_id, owner or None)
+    return start
 
 
 def check_backends(names: tuple[str, ...]) -> None:
