@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,9 +10,9 @@ from typing import Any
 from hubkernels.build.bundle import is_current
 from hubkernels.build.pipeline import Builder, toolchain_facts
 from hubkernels.build.select import choose
-from hubkernels.build.sources import Source, compiled_sources
+from hubkernels.build.sources import is_compiled, source_groups
 from hubkernels.host.files import read_json_object
-from hubkernels.model.project import Package, Torch
+from hubkernels.model.project import Package
 from hubkernels.model.variant import Decisions, Rejection, Variant
 
 
@@ -75,7 +75,7 @@ def _target(builder: Builder, package: Package, variant: Variant, tools: dict[st
     else:
         note = read_json_object(folder.parent / f"{folder.name}.build.json")
         state = f"out of date: {_difference(note.get('toolchain', {}), tools)}"
-    sections = _sections(package, variant)
+    sections = tuple(_sections(package, variant))
     return Target(variant.tag, made.op_id, folder, state, builder.tools().compile_flags(variant), sections)
 
 
@@ -89,15 +89,11 @@ def _difference(before: dict[str, Any], now: dict[str, str]) -> str:
     return "; ".join(changed) or "a source, a header, a flag or a Python file changed"
 
 
-def _sections(package: Package, variant: Variant) -> tuple[SectionFlags, ...]:
-    compiled = {source.path: source for source in compiled_sources(package, variant)}
-    framework = package.framework
-    groups = [("torch", framework.sources)] if isinstance(framework, Torch) else []
-    groups += [(f"kernel.{section.name}", section.sources) for section in package.sections_for(variant.backend)]
-    found = [(name, [compiled.pop(path) for path in paths if path in compiled]) for name, paths in groups]
-    return tuple(_section(name, sources) for name, sources in found if sources)
-
-
-def _section(name: str, sources: list[Source]) -> SectionFlags:
-    """The sources share the section's flags: one that an earlier section names is compiled there."""
-    return SectionFlags(name, tuple(source.path for source in sources), sources[0].flags)
+def _sections(package: Package, variant: Variant) -> Iterator[SectionFlags]:
+    """A source that two sections name is compiled with the first one's flags."""
+    seen: set[str] = set()
+    for group in source_groups(package, variant):
+        own = [path for path in group.sources if is_compiled(path, variant.backend) and path not in seen]
+        seen.update(own)
+        if own:
+            yield SectionFlags(".".join(group.key), tuple(own), group.flags)

@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from hubkernels.config.load import find_tables
-from hubkernels.config.positions import KeyPath
 from hubkernels.errors import InputError, Problem, nearest
 from hubkernels.model.backend import Backend
 from hubkernels.model.digest import is_bytecode
 from hubkernels.model.isa import ISAS
 from hubkernels.model.project import Package, Torch
 from hubkernels.model.variant import Variant
+
+USUAL_FOLDERS = ("torch-ext", "csrc")
+"""Folders that upstream searches for headers of every source."""
 
 OWN_FILES = frozenset({"_ops.py", "metadata.json"})
 """Files that the builder writes itself; copies that other builders left beside the sources do not ship."""
@@ -26,25 +28,48 @@ class Source:
     flags: tuple[str, ...]
 
 
-def compiled_sources(package: Package, variant: Variant) -> tuple[Source, ...]:
-    """The sources of one variant, in the order of build.toml. Raises InputError for files that do not exist."""
+@dataclass(frozen=True)
+class Group:
+    """Sources that are compiled alike. key: the table of build.toml that names them. flags: beside the variant's."""
+
+    key: tuple[str, ...]
+    sources: tuple[str, ...]
+    flags: tuple[str, ...]
+
+
+def source_groups(package: Package, variant: Variant) -> tuple[Group, ...]:
+    """The binding's sources, then those of each kernel section, in the order of build.toml."""
     framework = package.framework
     if not isinstance(framework, Torch):
         raise TypeError(f"{type(framework).__name__} packages have no compiled sources")
-    groups = [("torch", framework.sources, framework.include, framework.cxx_flags)]
+    usual = tuple(folder for folder in USUAL_FOLDERS if (package.root / folder).is_dir())
+    groups = [Group(("torch",), framework.sources, _flags((*framework.include, *usual), framework.cxx_flags))]
     for section in package.sections_for(variant.backend):
-        if section.isa and ISAS[section.isa].cpu != variant.platform.cpu:
-            continue
-        isa = ISAS[section.isa].flags if section.isa else ()
-        groups.append((f"kernel.{section.name}", section.sources, section.include, (*isa, *section.cxx_flags)))
-    _refuse_missing(package, [(name, sources) for name, sources, _, _ in groups])
+        isa = ISAS[section.isa] if section.isa else None
+        if isa is None or isa.cpu == variant.platform.cpu:
+            own = (*(isa.flags if isa else ()), *section.cxx_flags)
+            flags = _flags((*section.include, *usual), own)
+            groups.append(Group(("kernel", section.name), section.sources, flags))
+    return tuple(groups)
+
+
+def compiled_sources(package: Package, variant: Variant) -> tuple[Source, ...]:
+    """The sources of one variant; one that two sections name is compiled with the first one's flags.
+
+    Raises InputError for files that do not exist.
+    """
+    groups = source_groups(package, variant)
+    _refuse_missing(package, groups)
     found: dict[str, Source] = {}
-    for _, sources, include, flags in groups:
-        search = tuple(f"-I{folder}" for folder in (*include, *_usual_folders(package.root)))
-        for path in sources:
+    for group in groups:
+        for path in group.sources:
             if is_compiled(path, variant.backend):
-                found.setdefault(path, Source(path, (*search, *flags)))
+                found.setdefault(path, Source(path, group.flags))
     return tuple(found.values())
+
+
+def _flags(include: tuple[str, ...], flags: tuple[str, ...]) -> tuple[str, ...]:
+    return (*(f"-I{folder}" for folder in include), *flags)
 
 
 def is_compiled(path: str, backend: Backend) -> bool:
@@ -77,24 +102,14 @@ def _ships(name: Path, suffixes: tuple[str, ...]) -> bool:
     return not hidden and not made and name.suffix.removeprefix(".") in suffixes
 
 
-def _usual_folders(root: Path) -> tuple[str, ...]:
-    """Folders that upstream searches for every source."""
-    return tuple(folder for folder in ("torch-ext", "csrc") if (root / folder).is_dir())
-
-
-def _refuse_missing(package: Package, groups: list[tuple[str, tuple[str, ...]]]) -> None:
-    missing = [
-        (name, index, path)
-        for name, sources in groups
-        for index, path in enumerate(sources)
-        if not (package.root / path).is_file()
-    ]
+def _refuse_missing(package: Package, groups: tuple[Group, ...]) -> None:
+    named = [(group.key, index, path) for group in groups for index, path in enumerate(group.sources)]
+    missing = [(key, index, path) for key, index, path in named if not (package.root / path).is_file()]
     if not missing:
         return
     _, problems = find_tables(package)
-    for name, index, path in missing:
+    for key, index, path in missing:
         siblings = (package.root / path).parent
         known = [p.relative_to(package.root).as_posix() for p in siblings.glob("*") if p.is_file()]
-        key: KeyPath = (*name.split(".", maxsplit=1), "src", index)
-        problems.add(key, f"source file does not exist: {path}", nearest(path, known))
+        problems.add((*key, "src", index), f"source file does not exist: {path}", nearest(path, known))
     problems.raise_if_any()
