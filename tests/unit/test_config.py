@@ -239,7 +239,7 @@ def test_a_missing_source_is_named_by_line_and_key(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        ("9" * 5000, "Exceeds the limit (4300 digits) for integer string conversion: value has 5000 digits"),
+        ("9" * 5000, "Exceeds the limit (4300"),
         (f"{'[' * 5000}{']' * 5000}", "TOML inline arrays/tables are nested more than the allowed"),
     ],
 )
