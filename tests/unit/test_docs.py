@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -64,3 +65,27 @@ def test_every_file_that_a_document_names_exists(name: str) -> None:
     paths = re.findall(r"`((?:src|tests|docs|scripts)/[\w./-]+)`", read(name))
     missing = [link for link in links if "://" not in link and not (REPOSITORY / name).parent.joinpath(link).exists()]
     assert missing + [path for path in paths if not (REPOSITORY / path).exists()] == []
+
+
+PEERS = ("F.rms_norm", "torch.compile", "kernels-community")
+
+
+def table_row(record: dict[str, Any]) -> str:
+    """The row of README's results that a record makes."""
+    medians = {peer["name"]: peer["median_us"] for peer in record["peers"]}
+    words = {"fwd": "forward", "f+b": "forward and backward"}[record["direction"]]
+    dtype = {"bfloat16": "bf16", "float32": "fp32"}[record["dtype"]]
+    memory = {"pre-touched": "touched before", "default malloc": "fresh memory"}[record["page_faults"]]
+    cells = [f"{medians[name]:.0f}" for name in PEERS]
+    shape = "x".join(map(str, record["shape"]))
+    own = f"**{record['median_us']:.0f}** | {record['share_of_copy']:.0%}"
+    return f"| {shape} {dtype} {words}, {memory} | {' | '.join(cells)} | {own} |"
+
+
+def test_every_row_of_the_results_is_a_record_and_every_record_is_a_row() -> None:
+    records = [json.loads(path.read_text()) for path in (REPOSITORY / "bench/records").glob("rms_norm-*.json")]
+    text = read("README.md").partition("## Results")[2].partition("## ")[0]
+    rows = [line for line in text.splitlines() if line.startswith("|")][2:]
+    assert records
+    assert sorted(rows) == sorted(table_row(record) for record in records)
+    assert not any(record["git"]["dirty"] for record in records)
