@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -19,7 +20,7 @@ from hubkernels.config import load_project
 from hubkernels.errors import CheckFailedError, EnvironmentLacksError, InputError
 from hubkernels.model.backend import CPU
 from hubkernels.model.project import Package, TorchNoarch
-from tests.conftest import Cli, environment
+from tests.conftest import Cli, SmallProject, environment
 
 pytest.importorskip("kernels", reason="the stock client is not installed")
 pytest.importorskip("torch", reason="kernels are loaded into an installed torch")
@@ -117,12 +118,25 @@ def test_every_wrong_result_is_reported_in_order(double: PythonKernel) -> None:
     assert len(report.rows) == 12
 
 
+def test_a_case_file_may_define_dataclasses(double: PythonKernel) -> None:
+    double.write("def double(x):\n    return 2 * x\n")
+    text = double.case.read_text(encoding="utf-8")
+    shape = (
+        "from __future__ import annotations\nimport dataclasses\n@dataclasses.dataclass\nclass Shape:\n    rows: int\n"
+    )
+    double.case.write_text(shape + text, encoding="utf-8")
+    assert check_parity(double.with_case(), double.folder, timeout_s=TIMEOUT_S).violations == ()
+
+
 def test_a_case_that_is_missing_is_the_users_to_write(double: PythonKernel) -> None:
     double.write("")
     with pytest.raises(InputError, match="double names no case file"):
         check_parity(double.package, double.folder)
     with pytest.raises(InputError, match="is not a Python file that can be read"):
         check_parity(double.with_case("nowhere.py"), double.folder, timeout_s=TIMEOUT_S)
+    (double.case.parent / "wrong.py").write_text("CASE = nonsense\n")
+    with pytest.raises(InputError, match="wrong.py cannot be run: NameError: name 'nonsense' is not defined"):
+        check_parity(double.with_case("wrong.py"), double.folder, timeout_s=TIMEOUT_S)
     (double.case.parent / "empty.py").touch()
     with pytest.raises(InputError, match="does not define CASE"):
         check_parity(double.with_case("empty.py"), double.folder, timeout_s=TIMEOUT_S)
@@ -254,8 +268,8 @@ def test_bench_run_prints_a_line_and_writes_a_record_for_each_direction(
     assert both.startswith("rms_norm f+b bf16 3x7 | ")
     assert "F.rms_norm" in both
     files = {path.name: path for path in (tmp_path / "records").iterdir()}
-    assert set(files) == {f"rms_norm-bfloat16-3x7-{way}-t1-pre-touched.json" for way in ("fwd", "f+b")}
-    text = files["rms_norm-bfloat16-3x7-f+b-t1-pre-touched.json"].read_text(encoding="utf-8")
+    assert set(files) == {f"rms-norm-rms_norm-bfloat16-3x7-{way}-t1-pre-touched.json" for way in ("fwd", "f+b")}
+    text = files["rms-norm-rms_norm-bfloat16-3x7-f+b-t1-pre-touched.json"].read_text(encoding="utf-8")
     record = Record.from_json(json.loads(text))
     assert record.text() == text
     assert rms_norm_folder.joinpath(f"{record.artifact}.abi3.so").is_file()
@@ -267,3 +281,20 @@ def test_bench_run_refuses_a_word_that_no_case_has(rms_norm_folder: Path, cli: C
     assert ran.code == 2
     assert "no case has the op 'rms_nrom'" in ran.err
     assert "did you mean rms_norm?" in ran.err
+
+
+def test_a_package_without_a_case_does_not_stop_the_others(rms_norm_folder: Path, tmp_path: Path, cli: Cli) -> None:
+    """Members from `init` have none: parity is a key of workspaces."""
+    root = tmp_path / "workspace"
+    shutil.copytree(rms_norm_folder.parents[2], root)
+    SmallProject(root / "member", "my-kernel").write()
+    text = (root / "build.toml").read_text(encoding="utf-8")
+    (root / "build.toml").write_text(text.replace("schema = 1", 'schema = 1\nmembers = ["member"]'), encoding="utf-8")
+    assert cli("build", "--project", root).code == 0
+    ran = cli("check", "parity", "--project", root)
+    assert (ran.code, "my-kernel names no case file: not compared" in ran.err) == (0, True)
+    timed = cli("bench", "run", "rms_norm", "--project", root, "--no-peers", "--dtype", "fp32", "--seconds", "0.01")
+    assert timed.code == 0, timed.err
+    named = cli("check", "parity", "my-kernel", "--project", root)
+    assert named.code == 2
+    assert "make it a package of a [workspace]" in named.err

@@ -64,6 +64,17 @@ def test_check_load_fails_with_the_clients_own_error(small: SmallProject, cli: C
         check_load(small.artifact)
 
 
+def test_a_library_that_lacks_a_definition_says_so_first(small: SmallProject, cli: Cli) -> None:
+    (small.root / "cpu/kernel.cpp").write_text('#include "kernel.h"\n')
+    cli("build", "--project", small.root)
+    ran = cli("check", "load", "--project", small.root)
+    assert ran.code == 1
+    first = ran.err.splitlines()[0]
+    assert first.startswith("error: load: ImportError: ")
+    assert "undefined symbol: _Z6answerv" in first
+    assert "hint: is the file that defines it under src?" in ran.err
+
+
 def test_two_builds_and_two_versions_in_one_process_keep_their_own_code(tmp_path: Path, cli: Cli) -> None:
     """The client keys modules by id: with one id for two contents, the second would get the first one's submodules."""
     projects = []

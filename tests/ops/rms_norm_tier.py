@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import kernels
 import torch
@@ -12,12 +14,18 @@ from torch import Tensor
 COLUMNS = (*range(1, 258), 4095, 4096, 4097)
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 ROWS = 5  # one group of four and one row alone
+LARGE = (
+    (2056, 4160),  # written around the caches, every row aligned
+    (2056, 4161),  # most rows not
+    (17000, 8),  # several blocks of rows, several runs in a block
+    (3, 40000),  # rows longer than a group, and than a float sum
+)
 
 
-def inputs(dtype: torch.dtype, columns: int) -> tuple[Tensor, Tensor, Tensor]:
+def inputs(dtype: torch.dtype, columns: int, rows: int = ROWS) -> tuple[Tensor, Tensor, Tensor]:
     """Draw x, weight and the gradient of y."""
     generator = torch.Generator().manual_seed(columns)
-    x, grad = torch.randn(2, ROWS, columns, generator=generator)
+    x, grad = torch.randn(2, rows, columns, generator=generator)
     x = torch.where(x < 0, x - 0.5, x + 0.5)
     weight = torch.randn(columns, generator=generator)
     return x.to(dtype), weight.to(dtype), grad.to(dtype)
@@ -34,18 +42,27 @@ def every_kind_of_float() -> Tensor:
     return torch.cat([bits, ties, half_ties, small, near_half]).to(torch.int32).view(torch.float32)
 
 
+def results_of(op: ModuleType, x: Tensor, weight: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """y and the gradients of x and weight."""
+    y = op.rms_norm(x.requires_grad_(), weight.requires_grad_(), 1e-6)
+    return (y.detach(), *torch.autograd.grad(y, (x, weight), grad))
+
+
+def digest(result: Tensor) -> str:
+    """Stand for the bits of a result that is too large to keep."""
+    return hashlib.sha256(result.view(torch.uint8).numpy().tobytes()).hexdigest()
+
+
 def main(repo: Path, output: Path) -> None:
     """Compute every result and save it."""
     op = kernels.get_local_kernel(repo)
     results: dict[str, object] = {"isa": op.cpu_isa()}
     for dtype in DTYPES:
         for columns in COLUMNS:
-            x, weight, grad = inputs(dtype, columns)
-            x.requires_grad_()
-            weight.requires_grad_()
-            y = op.rms_norm(x, weight, 1e-6)
-            y.backward(grad)
-            results[f"{dtype} {columns}"] = (y.detach(), x.grad, weight.grad)
+            results[f"{dtype} {columns}"] = results_of(op, *inputs(dtype, columns))
+        for rows, columns in LARGE:
+            found = results_of(op, *inputs(dtype, columns, rows))
+            results[f"{dtype} {rows}x{columns}"] = [digest(result) for result in found]
         floats = every_kind_of_float()  # x = 1 and eps = 0: y is the weight, rounded
         results[f"{dtype} rounded"] = op.rms_norm(torch.ones_like(floats, dtype=dtype), floats, 0.0)
     torch.save(results, output)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import os
-import platform
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -320,14 +318,17 @@ BAD_CALLS: dict[str, tuple[Callable[[Any, Tensor], object], str]] = {
     "x without dims": (lambda op, x: op(x[0, 0]), "rms_norm: x has no dims"),
     "x of doubles": (lambda op, x: op(x.double()), "rms_norm: x is Double"),
     "x of integers": (lambda op, x: op(x.long()), "rms_norm: x is Long"),
-    "weight too long": (lambda op, x: op(x, torch.ones(9)), "rms_norm: weight has 9 elements, last dim of x has 8"),
+    "weight too long": (
+        lambda op, x: op(x, torch.ones(9, device=x.device)),
+        "rms_norm: weight has 9 elements, last dim of x has 8",
+    ),
     "weight with two dims": (lambda op, x: op(x, x), r"rms_norm: weight has shape \(4, 8\)"),
     "weight of another half type": (
-        lambda op, x: op(x.half(), torch.ones(8).bfloat16()),
+        lambda op, x: op(x.half(), torch.ones(8, device=x.device).bfloat16()),
         "rms_norm: weight is BFloat16.* dtype of x, Half",
     ),
     "weight on another device": (
-        lambda op, x: op(x, torch.ones(8, device="meta")),
+        lambda op, x: op(x, torch.ones(8, device="meta" if x.is_cpu else "cpu")),
         "rms_norm: weight is on meta.* device of x, cpu",
     ),
     "x on another device": (
@@ -336,7 +337,11 @@ BAD_CALLS: dict[str, tuple[Callable[[Any, Tensor], object], str]] = {
     ),
     "negative eps": (lambda op, x: op(x, None, -1.0), "rms_norm: eps is -1,"),
     "eps that is no number": (lambda op, x: op(x, None, math.nan), "rms_norm: eps is nan,"),
-    "offset without weight": (lambda op, x: op(x, weight_offset=1.0), "rms_norm: weight_offset is 1,"),
+    "offset without weight": (lambda op, x: op(x, weight_offset=1.0), "rms_norm: weight_offset is 1"),
+    "offset that is no number": (
+        lambda op, x: op(x, torch.ones(8, device=x.device), weight_offset=math.nan),
+        "rms_norm: weight_offset is nan,",
+    ),
 }
 
 
@@ -347,6 +352,13 @@ def test_a_bad_argument_is_named_with_its_value(
 ) -> None:
     with torch.set_grad_enabled(grad_mode), pytest.raises(RuntimeError, match=message):
         call(rms_norm.rms_norm, torch.ones(4, 8))
+
+
+@pytest.mark.parametrize("name", BAD_CALLS)
+def test_a_bad_argument_is_refused_without_data_too(rms_norm: ModuleType, name: str) -> None:
+    """Tracing sees shapes and dtypes alone; what it lets through would fail when the compiled code runs."""
+    with pytest.raises(RuntimeError, match="rms_norm: (x|weight|eps|weight_offset) "):
+        BAD_CALLS[name][0](rms_norm.rms_norm, torch.ones(4, 8, device="meta"))
 
 
 BAD_GRADIENTS: dict[str, tuple[Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], str]] = {
@@ -395,6 +407,15 @@ OPCHECKS: dict[str, tuple[str, Callable[[], tuple[Any, ...]]]] = {
         "rms_norm_backward",
         lambda: (*(torch.ones(4, 9),) * 2, None, torch.ones(4), 0.0, True, False),
     ),
+    "backward, dweight alone, of another dtype": (
+        "rms_norm_backward",
+        lambda: (*(torch.ones(4, 9).bfloat16(),) * 2, torch.ones(9), torch.ones(4), 0.0, False, True),
+    ),
+    "forward of no rows": ("rms_norm", lambda: (torch.ones(0, 9), torch.ones(9), EPS, 0.0)),
+    "backward of no rows": (
+        "rms_norm_backward",
+        lambda: (*(torch.ones(0, 9),) * 2, torch.ones(9), torch.ones(0), 0.0, True, True),
+    ),
 }
 
 
@@ -429,12 +450,24 @@ def test_a_compiled_model_around_the_op_is_right(rms_norm: ModuleType) -> None:
     torch.testing.assert_close(compiled, eager)
 
 
-def test_autocast_leaves_the_dtype_of_x(rms_norm: ModuleType) -> None:
-    x, weight, grad = inputs(4, 33, dtype=torch.bfloat16)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_autocast_leaves_the_dtype_of_x(rms_norm: ModuleType, dtype: torch.dtype) -> None:
+    x, weight, grad = inputs(4, 33, dtype=dtype)
     weight = weight.float()
     with torch.autocast("cpu", torch.bfloat16):
         inside = run(rms_norm.rms_norm, x, weight, grad)
+    assert inside[0].dtype == dtype
     assert all(map(torch.equal, inside, run(rms_norm.rms_norm, x, weight, grad)))
+
+
+def test_torch_func_is_refused_by_name(rms_norm: ModuleType) -> None:
+    x, weight, _ = inputs(4, 33)
+    for transformed in (
+        torch.func.grad(lambda x: rms_norm.rms_norm(x, weight).sum()),
+        torch.func.vmap(rms_norm.rms_norm),
+    ):
+        with pytest.raises(NotImplementedError, match="rms_norm: torch.func transforms"):
+            transformed(x)
 
 
 def test_inference_mode_gives_the_same_bits(rms_norm: ModuleType) -> None:
@@ -553,6 +586,9 @@ def test_every_tier_gives_the_same_bits(tier_result: dict[str, Any], tier_result
         key = f"{dtype} {columns}"
         for actual, expected in zip(tier_result[key], tier_results["scalar"][key], strict=True):
             assert_same_bits(actual, expected)
+    for dtype, (rows, columns) in itertools.product(tier.DTYPES, tier.LARGE):
+        key = f"{dtype} {rows}x{columns}"
+        assert tier_result[key] == tier_results["scalar"][key], key
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=CASE.dtypes)
@@ -572,30 +608,3 @@ def test_an_unknown_tier_is_refused_with_the_ones_that_run(rms_norm_repo: Path, 
 def test_the_best_tier_is_the_default(rms_norm: ModuleType) -> None:
     assert "HUBKERNELS_ISA" not in os.environ
     assert rms_norm.cpu_isa() == USABLE_TIERS[0]
-
-
-# Sources
-
-
-ISA_FLAGS = {
-    "scalar": "",
-    "avx2": "-mavx2 -mfma -mf16c",
-    "avx512": "-mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq",
-    "avx512_bf16": "-mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512bf16",
-}
-
-
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="the ISA files are for x86-64")
-@pytest.mark.parametrize("name", ISA_FLAGS)
-def test_an_isa_file_shares_no_function_with_the_baseline(tmp_path: Path, name: str) -> None:
-    """The linker keeps one copy of an inline function, and it may be the one with AVX-512."""
-    compiler, nm = shutil.which("g++"), shutil.which("nm")
-    if compiler is None or nm is None:
-        pytest.skip("no g++ or no nm")
-    cpu = Path(__file__).parents[2] / "cpu"
-    objects = tmp_path / "isa.o"
-    options = ["-std=c++20", "-O0", f"-I{cpu / 'include'}", *ISA_FLAGS[name].split()]
-    subprocess.run([compiler, *options, "-c", cpu / "rms_norm" / f"{name}.cpp", "-o", objects], check=True)
-    listed = subprocess.run([nm, "-C", "--defined-only", objects], check=True, capture_output=True, text=True)
-    shared = [line[17:] for line in listed.stdout.splitlines() if line[17].isupper() or line[17] in "vwu"]
-    assert shared == [f"D hk::{name}::kRmsNorm"]

@@ -124,6 +124,26 @@ def test_a_header_that_comes_before_another_below_an_earlier_root_is_seen(
     assert small.op_id != before
 
 
+def test_a_file_that_a_source_asks_for_is_seen_when_it_comes(small: SmallProject, cli: Cli) -> None:
+    (small.root / "include/extra").mkdir()
+    (small.root / "include/extra/other.h").touch()
+    source = small.root / "cpu/kernel.cpp"
+    source.write_text('#if __has_include("extra/fast.h")\n#include "extra/fast.h"\n#endif\n' + source.read_text())
+    cli("build", "--project", small.root)
+    before = small.op_id
+    (small.root / "include/extra/fast.h").write_text("#pragma once\n")
+    cli("build", "--project", small.root)
+    assert small.op_id != before
+
+
+def test_a_tree_where_nothing_can_be_written_is_planned(small: SmallProject, cli: Cli) -> None:
+    (small.root / "build").write_text("in the way")
+    assert cli("plan", "--project", small.root).code == 0
+    ran = cli("build", "--project", small.root)
+    assert ran.code == 3
+    assert "cannot write" in ran.err
+
+
 def test_odd_file_names_and_links_to_folders_are_built(small: SmallProject, cli: Cli) -> None:
     odd = "cpu/an odd: $name#1's kernel.cpp"
     (small.root / "cpu/kernel.cpp").rename(small.root / odd)
@@ -183,6 +203,16 @@ def test_a_launcher_before_the_compiler_changes_nothing(small: SmallProject, cli
     subprocess.run(command(small), env=environment(CXX=f"{launcher} g++"), check=True)
     assert small.op_id == before
     assert len((tmp_path / "launched").read_text().splitlines()) >= 5
+
+
+def test_an_artifact_that_the_build_toml_no_longer_makes_is_named(small: SmallProject, cli: Cli) -> None:
+    cli("build", "--project", small.root)
+    old = small.artifact
+    text = (small.root / "build.toml").read_text()
+    (small.root / "build.toml").write_text(text.replace('"2.10"', '"2.11"'))
+    assert f"{old} is of an earlier build.toml" in cli("build", "--project", small.root).err
+    shutil.rmtree(old)
+    assert "earlier" not in cli("build", "--project", small.root).err
 
 
 def test_a_missing_note_is_written_again(small: SmallProject, cli: Cli) -> None:

@@ -84,7 +84,7 @@ def test_each_way_of_running_a_cell_has_a_file_name_of_its_own() -> None:
     faulting = replace(RECORD, page_faults="default malloc")
     names = {record.file_name for record in (RECORD, forced, faulting, replace(RECORD, threads=1))}
     assert len(names) == 4
-    assert RECORD.file_name == "rms_norm-bfloat16-4096x4096-f+b-t2-pre-touched.json"
+    assert RECORD.file_name == "rms-norm-rms_norm-bfloat16-4096x4096-f+b-t2-pre-touched.json"
 
 
 def test_the_documented_fields_are_those_of_a_record() -> None:

@@ -148,7 +148,8 @@ src = []
         "unknown backend cudda\n  --> build.toml:6: general.backends[1]\n  hint: did you mean cuda?",
         "backend cpu is named twice\n  --> build.toml:6: general.backends[2]",
         "unknown key srcs\n  --> build.toml:9: torch.srcs\n  hint: did you mean src?",
-        "minver must be a string, found a float: 2.1\n  --> build.toml:10: torch.minver",
+        "minver must be a string\n  --> build.toml:10: torch.minver\n"
+        '  hint: quote it: "2.10" and "2.1" are two versions',
         "unknown key cuda-flags\n  --> build.toml:16: kernel.one.cuda-flags\n  hint: did you mean cxx-flags?",
         "src holds strings, found an integer: 7\n  --> build.toml:15: kernel.one.src[1]",
         "unknown dependency troch\n  --> build.toml:14: kernel.one.depends[0]\n  hint: did you mean torch?",

@@ -45,6 +45,8 @@ void check_input(const char* op, const Tensor& x, const std::optional<Tensor>& w
   hk::check_on_cpu(op, "x", x);
   hk::check_float_type(op, "x", x);
   STD_TORCH_CHECK(x.dim() >= 1, op, ": x has no dims, needs at least one");
+  STD_TORCH_CHECK(std::isfinite(weight_offset), op, ": weight_offset is ", weight_offset,
+                  ", must be finite");
   if (!weight) {
     STD_TORCH_CHECK(weight_offset == 0, op, ": weight_offset is ", weight_offset,
                     ", must be 0 without a weight");
@@ -69,9 +71,9 @@ void check_grad(const Tensor& grad, const Tensor& x, const Tensor& rstd) {
                   hk::dtype_text(x.scalar_type()));
   STD_TORCH_CHECK(hk::same_shape(grad, x), kBackward, ": grad has shape ", hk::shape_text(grad),
                   ", must be the shape of x, ", hk::shape_text(x));
-  STD_TORCH_CHECK(rstd.scalar_type() == ScalarType::Float && rstd.is_contiguous(), kBackward,
-                  ": rstd is ", hk::dtype_text(rstd.scalar_type()),
-                  ", must be Float and contiguous");
+  STD_TORCH_CHECK(rstd.scalar_type() == ScalarType::Float, kBackward, ": rstd is ",
+                  hk::dtype_text(rstd.scalar_type()), ", must be Float");
+  STD_TORCH_CHECK(rstd.is_contiguous(), kBackward, ": rstd is not contiguous");
   int64_t rows = 1;
   for (int64_t d = 0; d + 1 < x.dim(); ++d) rows *= x.size(d);
   STD_TORCH_CHECK(rstd.numel() == rows, kBackward, ": rstd has ", rstd.numel(), " elements, x has ",

@@ -1,8 +1,6 @@
 // Sixteen floats in two ymm registers. Same meaning as lanes_scalar.h.
 #pragma once
 
-#include "hk/rounding.h"
-
 #include <immintrin.h>
 
 #include <cstdint>

@@ -2,8 +2,6 @@
 // rounding to bf16 is one instruction.
 #pragma once
 
-#include "hk/rounding.h"
-
 #pragma GCC diagnostic push
 #if !defined(__clang__)  // GCC 12 warns about the undefined operands inside its own intrinsics
 #pragma GCC diagnostic ignored "-Wuninitialized"

@@ -3,8 +3,6 @@
 // (NaN payloads apart).
 #pragma once
 
-#include "hk/rounding.h"
-
 #include <cstdint>
 
 #include "hk/dtype.h"

@@ -139,7 +139,8 @@ class Record:
         """One name a cell and way of running it: a second run on the same machine replaces the first."""
         shape = "x".join(map(str, self.shape))
         ways = (f"t{self.threads}", self.page_faults.replace(" ", "-"), self.machine.isa)
-        return "-".join((self.op, self.dtype, shape, self.direction, *(way for way in ways if way))) + ".json"
+        cell = (self.package, self.op, self.dtype, shape, self.direction)
+        return "-".join((*cell, *(way for way in ways if way))) + ".json"
 
     def text(self) -> str:
         return json.dumps(self.to_json(), indent=2, ensure_ascii=False) + "\n"

@@ -16,14 +16,15 @@ from hubkernels.errors import CheckFailedError, InputError, Problem, did_you_mea
 from hubkernels.host.cpu import cpu_model, usable_cores
 from hubkernels.host.files import read_json_object
 from hubkernels.host.git import git_state
-from hubkernels.model.artifact import METADATA
+from hubkernels.model.artifact import METADATA, note_of
 from hubkernels.model.digest import digest_folder, hash_digest
 from hubkernels.model.project import Package
 
 CASES = Task("cases", "hubkernels.check.cells:describe")
 BENCH = Task("bench", "hubkernels.bench.timing:time_cell")
 TIMEOUT_S = 1800.0
-_ALLOCATOR = ("MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD")
+_MALLOC = ("MALLOC_", "GLIBC_TUNABLES")
+_ALLOCATOR = (*_MALLOC, "LD_PRELOAD")
 
 
 @dataclass(frozen=True)
@@ -148,11 +149,11 @@ def run_cell(cell: BenchCell, settings: Settings, environment: Mapping[str, str]
 
 
 def child_environment(environment: Mapping[str, str], faults: PageFaults) -> dict[str, str]:
-    """The environment of a timed process: malloc as asked for, whatever the user has set about it.
+    """The environment of a timed process: glibc's malloc as asked for, whatever the user has set.
 
     Compiled peers are compiled in that process itself: a pool of compiling processes would run beside what is timed.
     """
-    kept = {name: value for name, value in environment.items() if not name.startswith("MALLOC_")}
+    kept = {name: value for name, value in environment.items() if not name.startswith(_MALLOC)}
     return {**kept, **faults.malloc, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
 
 
@@ -194,6 +195,6 @@ def allocator(environment: Mapping[str, str]) -> str:
 
 
 def _compiler(folder: Path) -> str | None:
-    note = read_json_object(folder.with_name(f"{folder.name}.build.json"))
+    note = read_json_object(note_of(folder))
     compiler = note.get("toolchain", {}).get("compiler")
     return str(compiler) if compiler else None

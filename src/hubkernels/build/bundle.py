@@ -10,14 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from hubkernels.host.files import disk_errors, read_json_object, replace_folder, write_atomically
-from hubkernels.model.artifact import METADATA, Artifact, with_digest
+from hubkernels.model.artifact import METADATA, Artifact, note_of, with_digest
 from hubkernels.model.digest import digest_folder
 from hubkernels.model.plan import BuildPlan
-
-
-def note_of(folder: Path) -> Path:
-    """The file beside an artifact that tells how it was built."""
-    return folder.parent / f"{folder.name}.build.json"
 
 
 def is_current(plan: BuildPlan, folder: Path) -> bool:

@@ -12,6 +12,7 @@ from hubkernels.build.pipeline import Builder, toolchain_facts
 from hubkernels.build.select import choose
 from hubkernels.build.sources import is_compiled, source_groups
 from hubkernels.host.files import read_json_object
+from hubkernels.model.artifact import note_of
 from hubkernels.model.project import Package
 from hubkernels.model.variant import Decisions, Rejection, Variant
 
@@ -73,7 +74,7 @@ def _target(builder: Builder, package: Package, variant: Variant, tools: dict[st
     elif is_current(made, folder):
         state = "up to date"
     else:
-        note = read_json_object(folder.parent / f"{folder.name}.build.json")
+        note = read_json_object(note_of(folder))
         state = f"out of date: {_difference(note.get('toolchain', {}), tools)}"
     sections = tuple(_sections(package, variant))
     return Target(variant.tag, made.op_id, folder, state, builder.tools().compile_flags(variant), sections)

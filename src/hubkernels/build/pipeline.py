@@ -13,14 +13,14 @@ from hubkernels.build.bundle import bundle, is_current
 from hubkernels.build.plan import Inputs, plan
 from hubkernels.build.report import Report
 from hubkernels.build.scan import Scanner
-from hubkernels.build.select import choose, select
+from hubkernels.build.select import candidates, choose, select
 from hubkernels.build.sources import compiled_sources, shipped_python
 from hubkernels.config.variant_table import load_variant_table
 from hubkernels.errors import InputError, Problem, nearest
 from hubkernels.host.files import FileHashes
 from hubkernels.host.git import git_state
 from hubkernels.host.machine import Machine, python_include, require_torch, this_machine
-from hubkernels.model.artifact import Artifact
+from hubkernels.model.artifact import METADATA, Artifact
 from hubkernels.model.plan import BuildPlan
 from hubkernels.model.project import Package, Project
 from hubkernels.model.variant import Decisions, Variant
@@ -127,6 +127,14 @@ class Builder:
         for package, variants in self._choose(tuple(packages), tuple(tags), report, leave_out=leave_out):
             for variant in variants:
                 yield self.build(package, variant, report)
+            self._report_strays(package, report)
+
+    def _report_strays(self, package: Package, report: Report) -> None:
+        """Artifacts of an earlier build.toml: the client may prefer one to what was built now."""
+        known = {variant.tag for variant in candidates(package, self.rows)}
+        for path in sorted((self.places.build / package.name).glob(f"*/{METADATA}")):
+            if path.parent.name not in known:
+                report(f"{path.parent} is of an earlier build.toml, and may be loaded instead: delete it")
 
     def _choose(
         self, packages: tuple[Package, ...], tags: tuple[str, ...], report: Report, *, leave_out: bool

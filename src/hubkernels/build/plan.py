@@ -94,7 +94,7 @@ def _compile_step(scanned: ScannedSource, variant: Variant, tools: Toolchain, ma
         *tools.compiler.command,
         *tools.compile_flags(variant),
         *scanned.source.flags,
-        *((f"-D{ID_MACRO}={op_id}",) if scanned.reads_id else ()),
+        *((f"-D{ID_MACRO.decode()}={op_id}",) if scanned.reads_id else ()),
         *tools.search_path(),
         *tools.prefix_maps(),
         "-c",

@@ -24,8 +24,9 @@ from hubkernels.host.process import run
 from hubkernels.model.variant import Variant
 from hubkernels.toolchain.cpu import Toolchain
 
-ID_MACRO = "TORCH_EXTENSION_NAME"
-_FORM = 2  # of the remembered lists; another form is forgotten
+ID_MACRO = b"TORCH_EXTENSION_NAME"
+_ASKS_FOR_FILES = b"__has_include"
+_FORM = 3  # of the remembered lists; another form is forgotten
 _WORD = re.compile(r"(?:\\.|[^\\\s])+")
 _SEARCH_FLAG = re.compile(r"-(?:I|isystem|iquote|idirafter)(.*)", re.DOTALL)
 _SYSTEM = "/usr/"
@@ -69,7 +70,7 @@ class Scanner:
         lists = {source: listed.get(source) or known[key] for source, key in keys.items()}
         if stale:
             others = {key: entry for key, entry in known.items() if entry["variant"] != self.variant.tag}
-            settled = {keys[source]: entry for source, entry in lists.items() if not entry.get("unsettled")}
+            settled = {keys[source]: entry for source, entry in lists.items() if not entry["unsettled"]}
             write_memory(self.memory, _FORM, others | settled)
         return tuple(self._scanned(source, entry) for source, entry in lists.items())
 
@@ -87,10 +88,13 @@ class Scanner:
         return files and all(self._folder_stamp(folder) == mtime for folder, mtime in entry["folders"].items())
 
     def _ask_compiler(self, source: Source) -> dict[str, Any] | Failure:
-        """The list for one source; unsettled when one of its files changed meanwhile, and is not the one listed."""
+        """The list for one source; unsettled when it may not hold for the next build.
+
+        That is so when a file changed meanwhile, and when one asks whether files exist that are not in the list.
+        """
         started = time.time_ns()
         # A stand-in for the id: whether the macro is there can decide what is included, its value does not.
-        words = (*self._flags(source), f"-D{ID_MACRO}=_id", "-M", source.path)
+        words = (*self._flags(source), f"-D{ID_MACRO.decode()}=_id", "-M", source.path)
         done = run((*self.tools.compiler.command, *words), cwd=self.root, env=self.environment)
         if done.status:
             return Failure(source.path, self.variant.tag, done.errors)
@@ -98,12 +102,13 @@ class Scanner:
         files = {path: self._sha256(path) for path in paths}
         folders = {folder: self._folder_stamp(folder) for folder in sorted(self._searched(source, paths))}
         moved = any(changed_since(self._full(path), started) for path in paths)
+        own = [(self.root / path).read_bytes() for path in self._own(paths)]
         return {
             "variant": self.variant.tag,
             "files": files,
             "folders": folders,
-            "reads_id": any(ID_MACRO.encode() in (self.root / path).read_bytes() for path in self._own(paths)),
-            **({"unsettled": True} if moved else {}),
+            "reads_id": any(ID_MACRO in text for text in own),
+            "unsettled": moved or any(_ASKS_FOR_FILES in text for text in own),
         }
 
     def _searched(self, source: Source, paths: Sequence[str]) -> set[str]:

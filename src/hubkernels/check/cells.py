@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,12 +67,18 @@ def load_case(path: Path) -> OpCase:
 
 
 def load_value(path: Path, name: str) -> Any:  # noqa: ANN401 - the caller checks it
-    """Run a Python file of the user's and return one of its names."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    """Run a Python file of the user's and return one of its names. Raises InputError with what the file raised."""
+    private = f"_hubkernels_case_{path.stem}"
+    spec = importlib.util.spec_from_file_location(private, path)
     if not path.is_file() or spec is None or spec.loader is None:
         raise InputError(Problem(f"{path.name} is not a Python file that can be read", where=str(path)))
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    sys.modules[private] = module  # dataclasses look their module up there
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        what = f"{path.name} cannot be run: {type(error).__name__}: {error}"
+        raise InputError(Problem(f"{traceback.format_exc().rstrip()}\n{what}", where=str(path))) from error
     if not hasattr(module, name):
         raise InputError(Problem(f"{path.name} does not define {name}", str(path), "see hubkernels.check.opcase"))
     return getattr(module, name)

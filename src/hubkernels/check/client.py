@@ -62,14 +62,18 @@ def run_in_fresh_process(
 
 
 def _failure(task: str, request: Mapping[str, Any], ended: Finished, hung: str | None) -> CheckFailedError:
+    errors = ended.errors.rstrip()
+    last = errors.rpartition("\n")[2]
     if hung:
-        why = hung
+        why = f"the process {hung}"
     elif ended.status < 0:
-        why = f"died by {signal.Signals(-ended.status).name}"
+        why = f"the process died by {signal.Signals(-ended.status).name}"
+    elif ended.status and last:
+        why = last  # an exception: what Python says last says most
     else:
-        why = f"ended with status {ended.status} and no answer"
-    what = f"{task}: the process {why}\n{ended.errors.rstrip()}".rstrip()
-    return CheckFailedError(Problem(what, where=request.get("folder")))
+        why = f"the process ended with status {ended.status} and no answer"
+    hint = "is the file that defines it under src?" if "undefined symbol" in last else None
+    return CheckFailedError(Problem(f"{task}: {why}\n{errors}".rstrip(), request.get("folder"), hint))
 
 
 def _unwrap(message: Mapping[str, Any]) -> Any:  # noqa: ANN401

@@ -13,7 +13,7 @@ from typing import Literal
 from hubkernels.errors import EnvironmentLacksError
 from hubkernels.host.disk import allows_programs, free_bytes
 from hubkernels.host.files import FileHashes
-from hubkernels.host.machine import OLDEST_TORCH, python_include, require_torch, this_machine
+from hubkernels.host.machine import python_include, require_torch, this_machine
 from hubkernels.host.process import run
 from hubkernels.model.isa import usable_isas
 from hubkernels.model.version import Version
@@ -90,7 +90,7 @@ def _compiler(around: Surroundings) -> Finding:
     try:
         compiler = find_compiler(around.environment, FileHashes(around.build / ".hubkernels/hashes.json"))
     except EnvironmentLacksError as error:
-        return _missing("compiler", error, apt=("g++",))
+        return _missing("compiler", error, apt=() if around.environment.get("CXX") else ("g++",))
     text = f"{compiler} ({' '.join(compiler.command)}), fingerprint {compiler.fingerprint[:12]}"
     return Finding("compiler", "ok", text, needed=True)
 
@@ -99,7 +99,7 @@ def _torch(_: Surroundings) -> Finding:
     try:
         torch = require_torch(this_machine())
     except EnvironmentLacksError as error:
-        return _missing("torch", error, pip=(f"torch>={OLDEST_TORCH}",))
+        return _missing("torch", error)  # its hint says how: which build of torch is the user's choice
     return Finding("torch", "ok", f"{torch.release} ({torch.root})", needed=True)
 
 

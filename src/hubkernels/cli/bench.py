@@ -80,6 +80,7 @@ def _cells(project: Path, packages: Sequence[str] | None, variants: Sequence[str
     from hubkernels.bench.run import list_cells  # noqa: PLC0415
 
     builder, chosen = open_project(project, packages)
+    chosen = (packages and chosen) or tuple(package for package in chosen if package.parity) or chosen
     by_name = {package.name: package for package in chosen}
     artifacts = list(builder.build_all(chosen, variants or (), report, leave_out=not packages))
     return [cell for a in artifacts for cell in list_cells(by_name[a.package], a.folder, os.environ)]
@@ -108,6 +109,10 @@ def _finish(results: Sequence[CellResult], *, json: bool) -> None:
         raise CheckFailedError(*problems)
 
 
+_BUSY = 3.0
+"""A median so many times the best call is of the queue for the cores, not of the kernel."""
+
+
 def line(record: Record) -> str:
     """One record as one line that can be argued with."""
     time, machine = record.time, record.machine
@@ -125,6 +130,7 @@ def line(record: Record) -> str:
         *(f"{p.name} {_us(p.time.median_us)} us (ours/peer {p.ratio:.2f}, error {p.error:.1e})" for p in record.peers),
         *(f"{failed.name} failed: {failed.reason}" for failed in record.failed_peers),
         f"{record.page_faults}, {record.cache}, {record.preemptions} preemptions",
+        *(("the machine was busy: no figure to go by",) if time.median_us > _BUSY * time.best_us else ()),
     ]
     return " | ".join(parts)
 

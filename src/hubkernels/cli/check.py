@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from hubkernels.cli.console import columns, say, say_json
+from hubkernels.cli.console import report as report_line
 from hubkernels.cli.options import HERE, Json, Packages, ProjectFolder, Variants, open_project
 from hubkernels.errors import CheckFailedError, InputError, Problem, nearest
 
@@ -65,9 +66,11 @@ def parity(
     """Compare each artifact that this machine can run with its float64 reference, gradients too."""
     from hubkernels.check.parity import check_parity  # noqa: PLC0415 - `--help` does without
 
-    reports = [
-        (package, folder, check_parity(package, folder)) for package, folder in _runnable(project, packages, variant)
-    ]
+    artifacts = _runnable(project, packages, variant)
+    cased = [(package, folder) for package, folder in artifacts if packages or package.parity]
+    for name in sorted({package.name for package, _ in artifacts} - {package.name for package, _ in cased}):
+        report_line(f"{name} names no case file: not compared")
+    reports = [(package, folder, check_parity(package, folder)) for package, folder in cased or artifacts]
     if json:
         say_json([report.to_json() for _, _, report in reports])
     for package, folder, report in reports:

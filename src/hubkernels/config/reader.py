@@ -16,6 +16,10 @@ _VERSION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})*")
 _INTEGER_BITS = 63  # beside the sign: what TOML promises to read
 
 
+_ELSEWHERE = dict.fromkeys(("isa", "parity"), "a key of packages in a [workspace]: docs/build-toml.md")
+"""Keys that are known, but not in every form of build.toml."""
+
+
 class Reader:
     """Hands out the values of one table. ``allowed`` are all keys that it may have; others are noted and dropped."""
 
@@ -26,7 +30,7 @@ class Reader:
         self.problems = problems
         for key in table:
             if key not in known:
-                self.complain(f"unknown key {key}", key, hint=did_you_mean(key, known))
+                self.complain(f"unknown key {key}", key, hint=_ELSEWHERE.get(key) or did_you_mean(key, known))
 
     def complain(self, what: str, *keys: str | int, hint: str | None = None) -> None:
         self.problems.add((*self.path, *keys), what, hint)
@@ -80,6 +84,9 @@ class Reader:
         return self._items(key, dict, "tables")
 
     def version(self, key: str) -> Version | None:
+        if isinstance(number := self.table.get(key), float):
+            self.complain(f"{key} must be a string", key, hint=f'quote it: "{number}0" and "{number}" are two versions')
+            return None
         value = self.text(key)
         if value is None:
             return None

@@ -100,7 +100,9 @@ def read_memory(path: Path, form: int) -> dict[str, Any]:
 
 
 def write_memory(path: Path, form: int, entries: dict[str, Any]) -> None:
-    write_atomically(path, json.dumps({"form": form, "entries": entries}).encode())
+    """Remember for the next run. Where nothing can be written, nothing is remembered."""
+    with contextlib.suppress(EnvironmentLacksError):
+        write_atomically(path, json.dumps({"form": form, "entries": entries}).encode())
 
 
 def read_json_object(path: Path) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def require_torch(machine: Machine) -> TorchSdk:
         raise EnvironmentLacksError(
             Problem(
                 "torch is not installed in this environment",
-                hint=f"install torch >= {OLDEST_TORCH}, for example with `scripts/quickstart`",
+                hint=f"install torch >= {OLDEST_TORCH}; from an index whose default is CUDA that is up to 3 GB",
             )
         )
     if machine.torch.version < OLDEST_TORCH:

@@ -24,6 +24,11 @@ class Artifact:
     fresh: bool
 
 
+def note_of(folder: Path) -> Path:
+    """The file beside an artifact that tells how it was built."""
+    return folder.parent / f"{folder.name}.build.json"
+
+
 def metadata(package: Package, variant: Variant, op_id: str) -> dict[str, Any]:
     """metadata.json without its digest: what is equal for every way of building the same thing."""
     own = package.requirements.get(variant.backend.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NoReturn
 
 import torch
@@ -11,6 +12,7 @@ from ._ops import add_op_namespace_prefix, ops
 
 _FORWARD = add_op_namespace_prefix("rms_norm")
 _BACKWARD = add_op_namespace_prefix("rms_norm_backward")
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float = 1e-6, *, weight_offset: float = 0.0) -> Tensor:
@@ -23,12 +25,16 @@ def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float = 1e-6, *, weig
     Sums, statistics and ``weight + weight_offset`` are float32 or better. bfloat16 and float16 results are
     at most 1 ulp from the float64 result rounded to that dtype. Rows of 1e19 and more do not overflow; NaN
     and infinity stay in their row. Results do not depend on the number of threads or on the CPU tier.
-    A second derivative raises NotImplementedError.
+    With eps = 0, rows of zeros give NaN, as the formula does, and rows below 1e-38 infinity.
+    Under autocast the dtypes stay as they are. A second derivative and torch.func transforms raise
+    NotImplementedError.
 
     The environment: HUBKERNELS_ISA forces a CPU tier (avx512-bf16, avx512, avx2, scalar);
     HUBKERNELS_HUGE_PAGES=0 stops outputs of 32 MiB and more from asking for huge pages.
     Raises RuntimeError on a bad shape, dtype, device or eps, before any work.
     """
+    if torch._C._are_functorch_transforms_active():  # noqa: SLF001 (no public way to ask)
+        raise NotImplementedError("rms_norm: torch.func transforms (grad, vmap, jvp) are not supported; use autograd")
     if torch.compiler.is_compiling():
         y: Tensor = ops.rms_norm(x, weight, eps, weight_offset)[0]
     elif torch.is_grad_enabled():
@@ -93,26 +99,42 @@ class _RmsNorm(torch.autograd.Function):
     backward = staticmethod(_backward)
 
 
-def _check(x: Tensor, weight: Tensor | None) -> None:
-    """Refuse what the kernel would, and a weight on another device, which torch sends to the fake."""
+def _check(op: str, x: Tensor, weight: Tensor | None, weight_offset: float) -> None:
+    """Refuse what the kernel refuses, and a weight on another device, which torch sends to the fake."""
+    if x.dtype not in _DTYPES:
+        raise RuntimeError(f"{op}: x is {x.dtype}, must be one of {_DTYPES}")
     if x.dim() == 0:
-        raise RuntimeError("rms_norm: x has no dims, needs at least one")
+        raise RuntimeError(f"{op}: x has no dims, needs at least one")
+    if not math.isfinite(weight_offset):
+        raise RuntimeError(f"{op}: weight_offset is {weight_offset}, must be finite")
     if weight is None:
+        if weight_offset != 0:
+            raise RuntimeError(f"{op}: weight_offset is {weight_offset}, must be 0 without a weight")
         return
     if weight.device != x.device:
-        raise RuntimeError(f"rms_norm: weight is on {weight.device}, must be on the device of x, {x.device}")
+        raise RuntimeError(f"{op}: weight is on {weight.device}, must be on the device of x, {x.device}")
+    if weight.dtype not in (torch.float32, x.dtype):
+        raise RuntimeError(f"{op}: weight is {weight.dtype}, must be float32 or the dtype of x, {x.dtype}")
+    if weight.dim() != 1:
+        raise RuntimeError(f"{op}: weight has shape {tuple(weight.shape)}, must have one dim")
     if weight.shape != x.shape[-1:]:
-        raise RuntimeError(f"rms_norm: weight has shape {weight.shape}, last dim of x has {x.shape[-1]}")
+        raise RuntimeError(f"{op}: weight has {weight.shape[0]} elements, last dim of x has {x.shape[-1]}")
 
 
-def _fake_forward(x: Tensor, weight: Tensor | None, *_: float) -> tuple[Tensor, Tensor]:
-    _check(x, weight)
+def _fake_forward(x: Tensor, weight: Tensor | None, eps: float, weight_offset: float) -> tuple[Tensor, Tensor]:
+    _check("rms_norm", x, weight, weight_offset)
+    if not (math.isfinite(eps) and eps >= 0):
+        raise RuntimeError(f"rms_norm: eps is {eps}, must be finite and at least 0")
     return x.new_empty(x.shape), x.new_empty(x.shape[:-1], dtype=torch.float32)
 
 
-def _fake_backward(_: Tensor, x: Tensor, weight: Tensor | None, *rest: Any) -> tuple[Tensor, Tensor]:
-    _check(x, weight)
-    want_dx, want_dweight = rest[-2:]
+def _fake_backward(grad: Tensor, x: Tensor, weight: Tensor | None, *rest: Any) -> tuple[Tensor, Tensor]:
+    _, weight_offset, want_dx, want_dweight = rest
+    _check("rms_norm_backward", x, weight, weight_offset)
+    if grad.shape != x.shape:
+        raise RuntimeError(
+            f"rms_norm_backward: grad has shape {tuple(grad.shape)}, must be the shape of x, {tuple(x.shape)}"
+        )
     dx = x.new_empty(x.shape if want_dx else (0,))
     return dx, (x if weight is None else weight).new_empty(x.shape[-1:] if want_dweight else (0,))
 

@@ -13,7 +13,8 @@ __all__ = ["LlamaRMSNorm", "RMSNorm"]
 class RMSNorm(nn.Module):
     """`torch.nn.RMSNorm` on `rms_norm`: normalizes the trailing dims `normalized_shape`.
 
-    Returns the shape and dtype of x. An eps of None is torch's: that of float32, also for half types.
+    Returns the shape and dtype of x, which may not be float64. An eps of None is torch's: that of float32, also for
+    half types.
     Raises ValueError when x does not end in `normalized_shape`.
     """
 
@@ -41,7 +42,8 @@ class RMSNorm(nn.Module):
 class LlamaRMSNorm(nn.Module):
     """The RMS norm of Llama-like models on `rms_norm`: normalizes the last dim.
 
-    Returns the shape of hidden_states, in the common dtype of hidden_states and weight, as Llama's does.
+    Returns the shape of hidden_states, in the common dtype of hidden_states and weight, as Llama's does; that may
+    not be float64.
     Rounds once, where Llama's rounds before and after the weight: up to 1 ulp apart in half types.
     """
 
