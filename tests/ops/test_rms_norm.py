@@ -470,6 +470,15 @@ def test_torch_func_is_refused_by_name(rms_norm: ModuleType) -> None:
             transformed(x)
 
 
+@pytest.mark.parametrize("grad_mode", [True, False], ids=["grad", "no grad"])
+def test_forward_mode_is_refused_and_no_tangent_is_dropped(rms_norm: ModuleType, *, grad_mode: bool) -> None:
+    x, weight, _ = inputs(4, 33)
+    with torch.autograd.forward_ad.dual_level(), torch.set_grad_enabled(grad_mode):
+        dual = torch.autograd.forward_ad.make_dual(x, torch.ones_like(x))  # type: ignore[no-untyped-call]
+        with pytest.raises(RuntimeError, match="jvp"):
+            rms_norm.rms_norm(dual, weight)
+
+
 def test_inference_mode_gives_the_same_bits(rms_norm: ModuleType) -> None:
     x, weight, _ = inputs(4, 33)
     expected = rms_norm.rms_norm(x.requires_grad_(), weight)

@@ -33,7 +33,7 @@ def command(project: SmallProject, *arguments: str) -> list[str]:
 
 def unfinished(project: SmallProject) -> list[Path]:
     work = project.root / "build/.hubkernels"
-    return [*work.glob("objects/*.part"), *work.glob("attic/*")]
+    return [*work.glob("runs/*"), *work.glob("*.old")]
 
 
 def test_an_artifact_has_the_library_the_python_and_the_metadata(small: SmallProject, cli: Cli) -> None:
@@ -161,20 +161,28 @@ def test_odd_file_names_and_links_to_folders_are_built(small: SmallProject, cli:
     assert small.op_id != before
 
 
-def test_a_file_that_changes_while_it_is_built_is_not_taken_for_what_it_was(
-    small: SmallProject, tmp_path: Path
-) -> None:
-    source = small.root / "cpu/kernel.cpp"
-    original = source.read_text()
-    compiler = tmp_path / "slow-g++"
+EDITS = {
+    "once": "echo '// later' >> {source}",
+    "and back": "cp {source} {kept}; echo '#error seen' >> {source}; cp {kept} {source}",
+    "and another is wrong": "echo '// later' >> {source}; echo 'nonsense;' >> {other}",
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_a_file_that_changes_while_it_is_built_spoils_nothing(small: SmallProject, tmp_path: Path, edit: str) -> None:
+    source, other = small.root / "cpu/kernel.cpp", small.root / "torch-ext/binding.cpp"
+    original = {path: path.read_text() for path in (source, other)}
     once = tmp_path / "once"
-    edit = f"[ -e {once} ] || {{ touch {once}; echo '// later' >> {source}; }}"
-    compiler.write_text(f'#!/bin/sh\ncase "$*" in *-c*kernel.cpp*) {edit};; esac\nexec g++ "$@"\n')
+    change = EDITS[edit].format(source=source, other=other, kept=tmp_path / "kept")
+    compiler = tmp_path / "slow-g++"
+    guard = f"[ -e {once} ] || {{ touch {once}; {change}; }}"
+    compiler.write_text(f'#!/bin/sh\ncase "$*" in *-c*kernel.cpp*) {guard};; esac\nexec g++ "$@"\n')
     compiler.chmod(0o755)
     changed = environment(CXX=str(compiler))
-    first = subprocess.run(command(small), env=changed, capture_output=True, text=True, check=False)
-    assert (first.returncode, "changed while it was built" in first.stderr) == (2, True), first.stderr
-    source.write_text(original)
+    first = subprocess.run(command(small, "--jobs", "1"), env=changed, capture_output=True, text=True, check=False)
+    assert first.returncode == 2, first.stderr
+    for path, text in original.items():
+        path.write_text(text)
     subprocess.run(command(small), env=changed, capture_output=True, text=True, check=True)
     kept = digest_folder(small.artifact)
     shutil.rmtree(small.root / "build")
@@ -182,15 +190,59 @@ def test_a_file_that_changes_while_it_is_built_is_not_taken_for_what_it_was(
     assert digest_folder(small.artifact) == kept
 
 
+@pytest.mark.parametrize("damage", ["{", "[[" * 5000, '{"form": 1, "entries": 5}', '{"form": 3, "entries": {"x": {}}}'])
+@pytest.mark.parametrize("name", ["hashes.json", "scan-my-kernel.json"])
+def test_a_damaged_memory_is_forgotten(small: SmallProject, cli: Cli, name: str, damage: str) -> None:
+    cli("build", "--project", small.root)
+    (small.root / "build/.hubkernels" / name).write_text(damage)
+    assert cli("build", "--project", small.root).out.startswith("up to date")
+
+
+def test_an_empty_object_is_made_again(small: SmallProject, cli: Cli) -> None:
+    cli("build", "--project", small.root)
+    good = digest_folder(small.artifact)
+    for path in (small.root / "build/.hubkernels/objects").iterdir():
+        path.write_bytes(b"")
+    shutil.rmtree(small.artifact)
+    assert cli("build", "--project", small.root).code == 0
+    assert digest_folder(small.artifact) == good
+
+
+def test_a_dangling_link_where_the_artifact_belongs_is_replaced(small: SmallProject, cli: Cli) -> None:
+    (small.root / "build/my-kernel").mkdir(parents=True)
+    (small.root / "build/my-kernel" / TAG).symlink_to("nowhere")
+    assert cli("build", "--project", small.root).code == 0
+    assert small.artifact.is_dir()
+    assert not small.artifact.is_symlink()
+
+
+def test_a_linked_member_is_built_in_the_workspaces_folder(tmp_path: Path, cli: Cli) -> None:
+    SmallProject(tmp_path / "else/deep/k", "my-kernel").write()
+    (tmp_path / "ws").mkdir()
+    (tmp_path / "ws/link").symlink_to(tmp_path / "else/deep/k")
+    (tmp_path / "ws/build.toml").write_text('[workspace]\nschema = 1\nmembers = ["link"]\n')
+    assert cli("build", "--project", tmp_path / "ws").code == 0
+    assert not list((tmp_path / "else").rglob(".hubkernels"))
+
+
+def test_a_folder_with_a_newline_in_its_name_is_refused(tmp_path: Path, cli: Cli) -> None:
+    project = SmallProject(tmp_path / "new\nline", "my-kernel").write()
+    ran = cli("build", "--project", project.root)
+    assert ran.code == 2
+    assert "a character that cannot be written" in ran.err
+
+
 def test_search_variables_of_the_environment_change_nothing(small: SmallProject, cli: Cli, tmp_path: Path) -> None:
     cli("build", "--project", small.root)
     before = small.op_id
     (tmp_path / "trap").mkdir()
     (tmp_path / "trap/cstdint").write_text("#error found through CPATH\n")
-    for name in ("CPATH", "CPLUS_INCLUDE_PATH"):
+    good = digest_folder(small.artifact)
+    for name in ("CPATH", "CPLUS_INCLUDE_PATH", "LD_RUN_PATH"):
         shutil.rmtree(small.root / "build")
         subprocess.run(command(small), env=environment(**{name: str(tmp_path / "trap")}), check=True)
         assert small.op_id == before
+        assert digest_folder(small.artifact) == good
 
 
 def test_a_launcher_before_the_compiler_changes_nothing(small: SmallProject, cli: Cli, tmp_path: Path) -> None:

@@ -183,7 +183,7 @@ def _facts(cell: BenchCell, environment: Mapping[str, str]) -> dict[str, Any]:
         "shape_name": cell.shape_name,
         "shape": cell.shape,
         "machine": vars(machine),
-        "git": git_state(cell.package.root),
+        "git": git_state(cell.package.root, environment),
     }
 
 

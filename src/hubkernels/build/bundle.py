@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ def is_current(plan: BuildPlan, folder: Path) -> bool:
     """Whether the folder holds just what the plan would make: its metadata, files with the digest it names, a note."""
     try:
         files = digest_folder(folder)
-    except FileNotFoundError:  # another build is replacing it
+    except OSError:  # another build is replacing it, or it cannot be read: it is made anew
         return False
     names = {file.target for file in plan.files} | {plan.library_name}
     found = read_json_object(folder / METADATA)
@@ -27,17 +26,15 @@ def is_current(plan: BuildPlan, folder: Path) -> bool:
     return noted and set(files) == names and found == with_digest(dict(plan.metadata), files)
 
 
-def bundle(plan: BuildPlan, root: Path, folder: Path, attic: Path, provenance: Mapping[str, Any]) -> Artifact:
+def bundle(plan: BuildPlan, root: Path, folder: Path, scratch: Path, provenance: Mapping[str, Any]) -> Artifact:
     """Put the artifact together and move it to ``folder``; how it was built goes beside it.
 
-    root: the package's folder. attic: a folder on the same disk for what is not finished.
+    root: the package's folder. scratch: a folder on the same disk for what is not finished.
     """
+    staged = scratch / plan.variant
     with disk_errors(folder):
-        attic.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=attic, prefix=f"{plan.variant}.") as scratch:
-            staged = Path(scratch) / plan.variant
-            _stage(plan, root, staged)
-            replace_folder(staged, folder, attic)
+        _stage(plan, root, staged)
+        replace_folder(staged, folder, scratch)
     write_atomically(note_of(folder), _json({"variant": plan.variant, "id": plan.op_id, **provenance}))
     return Artifact(plan.package, plan.variant, plan.op_id, folder, fresh=True)
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,7 @@ from hubkernels.build.select import candidates, choose, select
 from hubkernels.build.sources import compiled_sources, shipped_python
 from hubkernels.config.variant_table import load_variant_table
 from hubkernels.errors import InputError, Problem, nearest
-from hubkernels.host.files import FileHashes
+from hubkernels.host.files import FileHashes, disk_errors
 from hubkernels.host.git import git_state
 from hubkernels.host.machine import Machine, python_include, require_torch, this_machine
 from hubkernels.model.artifact import METADATA, Artifact
@@ -49,6 +52,19 @@ class Places:
     def objects(self) -> Path:
         return self.work / "objects"
 
+    @property
+    def runs(self) -> Path:
+        return self.work / "runs"
+
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """A folder for what one run has not finished. What killed ones leave is swept out by the next."""
+        with disk_errors(self.runs):
+            self.runs.mkdir(parents=True, exist_ok=True)
+            folder = tempfile.TemporaryDirectory(dir=self.runs)
+        with folder as name:
+            yield Path(name)
+
     def artifact(self, package: str, variant: str) -> Path:
         return self.build / package / variant
 
@@ -57,6 +73,7 @@ class Builder:
     """Builds packages of one project on this machine. environment: PATH, CXX and what the compiler reads."""
 
     def __init__(self, project: Project, environment: Mapping[str, str], jobs: int) -> None:
+        _require_plain(project.root)
         self.project = project
         self.environment = compiler_environment(environment)
         self.jobs = jobs
@@ -86,7 +103,7 @@ class Builder:
             (target, path, self.hashes.sha256(str(package.root / path)) or "")
             for target, path in shipped_python(package)
         )
-        objects = os.path.relpath(self.places.objects, package.root)
+        objects = os.path.relpath(self.places.objects.resolve(), package.root.resolve())
         made = plan(package, variant, self.tools(), Inputs(scanned, python), objects)
         self.hashes.save()
         return made
@@ -101,21 +118,22 @@ class Builder:
             with locked(self.places.work, report):
                 made = self.plan(package, variant)  # another build may have been at work while we waited
                 if not is_current(made, folder):
-                    sweep(self.places.work, self.places.objects)
+                    sweep(self.places.work)
                     return self._make(made, package, variant, report)
         return Artifact(package.name, variant.tag, made.op_id, folder, fresh=False)
 
     def _make(self, made: BuildPlan, package: Package, variant: Variant, report: Report) -> Artifact:
-        from hubkernels.build.run import Workplace, run_plan  # noqa: PLC0415 - costs a no-change build 15 ms
+        from hubkernels.build.run import Workplace, keep, run_steps  # noqa: PLC0415 - costs a no-change build 15 ms
 
-        place = Workplace(package.root, self.places.work, self.jobs, self.environment)
-        steps = run_plan(made, place, report)
-        if self.plan(package, variant).op_id != made.op_id:
-            for step in steps:  # named for a content that they may not have
-                (package.root / step.output).unlink(missing_ok=True)
-            raise InputError(Problem(f"a file of {package.name} changed while it was built", hint="build again"))
-        folder = self.places.artifact(package.name, variant.tag)
-        return bundle(made, package.root, folder, self.places.work / "attic", self._provenance(package))
+        started = time.time_ns()
+        with self.places.scratch() as scratch:
+            place = Workplace(package.root, self.places.work, scratch, self.jobs, self.environment)
+            outputs = run_steps(made, place, report)
+            if self.hashes.changed_since(started) or self.plan(package, variant).op_id != made.op_id:
+                raise InputError(Problem(f"a file of {package.name} changed while it was built", hint="build again"))
+            keep(outputs, package.root)
+            folder = self.places.artifact(package.name, variant.tag)
+            return bundle(made, package.root, folder, scratch, self._provenance(package))
 
     def build_all(
         self, packages: Iterable[Package], tags: Iterable[str], report: Report, *, leave_out: bool
@@ -153,8 +171,17 @@ class Builder:
         return {
             "builder": {"hubkernels": __version__, "door": "kernel-builder build"},
             "toolchain": toolchain_facts(self.tools()),
-            "git": git_state(package.root),
+            "git": git_state(package.root, self.environment),
         }
+
+
+def _require_plain(root: Path) -> None:
+    """Raises InputError for a folder that commands and files cannot name."""
+    path = str(root.resolve())
+    if not path.isprintable():
+        raise InputError(
+            Problem(f"the project's folder has a character that cannot be written: {path!r}", hint="rename it")
+        )
 
 
 def toolchain_facts(tools: Toolchain) -> dict[str, str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import ninja as ninja_distribution
@@ -19,31 +20,37 @@ from hubkernels.model.plan import BuildPlan, Step
 
 def missing_steps(plan: BuildPlan, root: Path) -> tuple[Step, ...]:
     """Steps whose output does not exist. An output's name is the hash of its inputs, so one that exists is right."""
-    return tuple(step for step in plan.steps if not (root / step.output).exists())
+    return tuple(step for step in plan.steps if not _is_whole(root / step.output))
+
+
+def _is_whole(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size > 0  # a disk that lost power can leave empty files
 
 
 @dataclass(frozen=True)
 class Workplace:
-    """Where and how commands run. root: the package's folder. work: the folder of ninja's files."""
+    """Where and how commands run.
+
+    root: the package's folder. work: the folder of ninja's files. made: the folder of what this run makes.
+    """
 
     root: Path
     work: Path
+    made: Path
     jobs: int
     environment: Mapping[str, str]
 
 
-def run_plan(plan: BuildPlan, place: Workplace, report: Report) -> tuple[Step, ...]:
-    """Make every missing output and return the steps that were run.
+def run_steps(plan: BuildPlan, place: Workplace, report: Report) -> Mapping[Step, Path]:
+    """Make every missing output, in the folder ``place.made``; `keep` gives them their names once they are sure.
 
     Raises InputError with all diagnostics when a step fails, EnvironmentLacksError when the disk is full.
     """
     steps = missing_steps(plan, place.root)
     if not steps:
-        return ()
-    for folder in {(place.root / step.output).parent for step in steps}:
-        with disk_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-    ninja = _start_ninja(plan, steps, place)
+        return {}
+    made = {step: place.made / Path(step.output).name for step in steps}
+    ninja = _start_ninja(plan, _redirect(steps, place), place)
     failures: list[Failure] = []
     unexpected: list[str] = []
     for event in read_output(ninja.lines()):
@@ -57,10 +64,34 @@ def run_plan(plan: BuildPlan, place: Workplace, report: Report) -> tuple[Step, .
         raise explain_failures(failures)
     if ninja.status:
         raise EnvironmentLacksError(Problem("\n".join(("ninja stopped:", *unexpected))))
-    return steps
+    return made
 
 
-def _start_ninja(plan: BuildPlan, steps: tuple[Step, ...], place: Workplace) -> Stream:
+def keep(made: Mapping[Step, Path], root: Path) -> None:
+    """Give outputs the names that say what they are made of."""
+    for step, path in made.items():
+        target = root / step.output
+        with disk_errors(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            path.replace(target)
+
+
+def _redirect(steps: tuple[Step, ...], place: Workplace) -> list[Step]:
+    """The steps with their outputs, and what they take from one another, in the folder of this run."""
+    folder = os.path.relpath(place.made.resolve(), place.root.resolve())
+    moved = {step.output: f"{folder}/{Path(step.output).name}" for step in steps}
+    return [
+        replace(
+            step,
+            command=tuple(moved.get(word, word) for word in step.command),
+            output=moved[step.output],
+            after=tuple(moved[path] for path in step.after if path in moved),
+        )
+        for step in steps
+    ]
+
+
+def _start_ninja(plan: BuildPlan, steps: Iterable[Step], place: Workplace) -> Stream:
     script = place.work.resolve() / f"{plan.package}-{plan.variant}.ninja"
     write_atomically(script, render(steps, plan.variant, str(script.parent)).encode())
     binary = Path(ninja_distribution.BIN_DIR) / "ninja"
@@ -69,5 +100,5 @@ def _start_ninja(plan: BuildPlan, steps: tuple[Step, ...], place: Workplace) -> 
 
 
 def _failure(event: FailedStep, steps: tuple[Step, ...], variant: str) -> Failure:
-    subject = next(step.subject for step in steps if step.output == event.output)
+    subject = next(step.subject for step in steps if Path(step.output).name == Path(event.output).name)
     return Failure(subject, variant, event.diagnostics)

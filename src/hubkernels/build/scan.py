@@ -58,7 +58,7 @@ class Scanner:
 
     def scan(self, sources: Sequence[Source], jobs: int) -> tuple[ScannedSource, ...]:
         """List the inputs of each source. Raises InputError for those that the compiler cannot read."""
-        known = read_memory(self.memory, _FORM)
+        known = {key: entry for key, entry in read_memory(self.memory, _FORM).items() if _is_entry(entry)}
         keys = {source: self._key(source) for source in sources}
         stale = [source for source, key in keys.items() if not self._holds(known.get(key))]
         with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
@@ -101,7 +101,8 @@ class Scanner:
         paths = list(dict.fromkeys(parse_make_rule(done.output)))
         files = {path: self._sha256(path) for path in paths}
         folders = {folder: self._folder_stamp(folder) for folder in sorted(self._searched(source, paths))}
-        moved = any(changed_since(self._full(path), started) for path in paths)
+        there = (folder for folder, mtime in folders.items() if mtime is not None)
+        moved = any(changed_since(self._full(path), started) for path in (*paths, *there))
         own = [(self.root / path).read_bytes() for path in self._own(paths)]
         return {
             "variant": self.variant.tag,
@@ -144,6 +145,11 @@ class Scanner:
             return (self.root / folder).stat().st_mtime_ns
         except OSError:
             return None
+
+
+def _is_entry(entry: object) -> bool:
+    kinds = {"variant": str, "files": dict, "folders": dict, "reads_id": bool, "unsettled": bool}
+    return isinstance(entry, dict) and all(isinstance(entry.get(key), kind) for key, kind in kinds.items())
 
 
 def _above(path: str, roots: Iterable[str]) -> Iterator[str]:

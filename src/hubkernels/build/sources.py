@@ -93,6 +93,9 @@ def shipped_python(package: Package) -> tuple[tuple[str, str], ...]:
         )
     names = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     shipped = sorted(name.as_posix() for name in names if _ships(name, package.framework.python_suffixes))
+    for name in shipped:
+        if not name.isprintable():
+            raise InputError(Problem(f"a file has a name that cannot be written: {name!r}", str(folder), "rename it"))
     return tuple((name, f"{package.python_source}/{name}") for name in shipped)
 
 

@@ -63,6 +63,12 @@ def load_case(path: Path) -> OpCase:
     case = load_value(path, "CASE")
     if not isinstance(case, OpCase):
         raise InputError(Problem(f"CASE is a {type(case).__name__}, must be an OpCase", where=str(path)))
+    if not case.shapes or not case.dtypes:
+        raise InputError(Problem("CASE has no shapes or no dtypes: nothing would be compared", where=str(path)))
+    unknown = [name for name in case.dtypes if not isinstance(getattr(torch, name, None), torch.dtype)]
+    unknown += [name for name in case.bench_shapes if name not in case.shapes]
+    if unknown:
+        raise InputError(Problem(f"CASE names what there is not: {', '.join(unknown)}", where=str(path)))
     return case
 
 

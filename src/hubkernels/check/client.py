@@ -15,6 +15,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,27 +59,36 @@ def run_in_fresh_process(
         if ended.status or not answer.exists():
             hung = time.monotonic() - started >= timeout_s
             raise _failure(task.name, request, ended, f"did not end within {timeout_s:g} s" if hung else None)
-        return _unwrap(json.loads(answer.read_bytes()))
+        return _unwrap(task, json.loads(answer.read_bytes()))
 
 
 def _failure(task: str, request: Mapping[str, Any], ended: Finished, hung: str | None) -> CheckFailedError:
-    errors = ended.errors.rstrip()
-    last = errors.rpartition("\n")[2]
     if hung:
-        why = f"the process {hung}"
+        why = hung
     elif ended.status < 0:
-        why = f"the process died by {signal.Signals(-ended.status).name}"
-    elif ended.status and last:
-        why = last  # an exception: what Python says last says most
+        why = f"died by {_signal_name(-ended.status)}"
     else:
-        why = f"the process ended with status {ended.status} and no answer"
-    hint = "is the file that defines it under src?" if "undefined symbol" in last else None
-    return CheckFailedError(Problem(f"{task}: {why}\n{errors}".rstrip(), request.get("folder"), hint))
+        why = f"ended with status {ended.status} and no answer"
+    what = f"{task}: the process {why}\n{ended.errors.rstrip()}".rstrip()
+    return CheckFailedError(Problem(what, where=request.get("folder")))
 
 
-def _unwrap(message: Mapping[str, Any]) -> Any:  # noqa: ANN401
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
+
+
+def _unwrap(task: Task, message: Mapping[str, Any]) -> Any:  # noqa: ANN401
     if "problems" in message:
         raise _ERRORS[message["exit_code"]](*(Problem(**problem) for problem in message["problems"]))
+    if "raised" in message:
+        raised = message["raised"]
+        hint = "is the file that defines it under src?" if "undefined symbol" in raised else None
+        raise CheckFailedError(
+            Problem(f"{task.name}: {raised}\n{message['traceback'].rstrip()}", message["folder"], hint)
+        )
     return message["answer"]
 
 
@@ -94,6 +104,10 @@ def main(arguments: Sequence[str]) -> None:
     except HubkernelsError as error:
         problems = [vars(problem) for problem in error.problems]
         message = {"exit_code": error.exit_code, "problems": problems}
+    except Exception as error:  # noqa: BLE001 - whatever a kernel raises, the parent tells
+        raised = f"{type(error).__name__}: {error}"
+        folder = request["arguments"].get("folder")
+        message = {"raised": raised, "traceback": traceback.format_exc(), "folder": folder}
     Path(answer).write_text(json.dumps(message), encoding="utf-8")
 
 

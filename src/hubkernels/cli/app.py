@@ -10,7 +10,7 @@ import typer
 from hubkernels import __version__
 from hubkernels.cli import bench, build, check, clean, doctor, explain, init, list_variants, plan
 from hubkernels.cli.console import error
-from hubkernels.errors import HubkernelsError
+from hubkernels.errors import ENVIRONMENT_LACKS, HubkernelsError
 
 app = typer.Typer(
     name="kernel-builder",
@@ -50,6 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; that of an interrupt, 130, is typer's."""
     try:
         status = app(args=None if arguments is None else list(arguments), standalone_mode=False)
+    except OSError as failure:  # the safety net: where one is expected, the error names the way out
+        error(f"{failure.strerror or failure}: {failure.filename or 'input or output'}")
+        return ENVIRONMENT_LACKS
     except HubkernelsError as failure:
         for problem in failure.problems:
             error(str(problem))

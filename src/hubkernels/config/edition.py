@@ -203,7 +203,7 @@ def _torch(torch: Reader, edition: int) -> Torch:
         minver=torch.version("minver"),
         maxver=torch.version("maxver"),
         stable_abi=_stable_abi(torch, edition),
-        cxx_flags=torch.texts("cxx-flags"),
+        cxx_flags=torch.flags("cxx-flags"),
     )
 
 
@@ -212,7 +212,7 @@ def _torch_noarch(noarch: Reader, _: int) -> TorchNoarch:
 
 
 def _tvm_ffi(ffi: Reader, _: int) -> TvmFfi:
-    return TvmFfi(ffi.required_texts("src"), ffi.texts("include"), _python_suffixes(ffi), ffi.texts("cxx-flags"))
+    return TvmFfi(ffi.required_texts("src"), ffi.texts("include"), _python_suffixes(ffi), ffi.flags("cxx-flags"))
 
 
 FRAMEWORKS: Mapping[str, tuple[tuple[str, ...], Callable[[Reader, int], Framework]]] = {
@@ -299,8 +299,8 @@ def _read_section(section: Reader, name: str, backend: Backend) -> KernelSection
         sources=section.required_texts("src"),
         depends=_depends(section),
         include=section.texts("include"),
-        cxx_flags=section.texts("cxx-flags"),
-        device_flags=section.texts(backend.device_flags_key) if backend.device_flags_key else (),
+        cxx_flags=section.flags("cxx-flags"),
+        device_flags=section.flags(backend.device_flags_key) if backend.device_flags_key else (),
         archs=section.texts(backend.archs_key) if backend.archs_key else (),
         cuda_minver=section.version("cuda-minver"),
         isa=_isa(section),

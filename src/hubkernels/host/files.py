@@ -21,7 +21,7 @@ _SETTLED_NS = 2_000_000_000
 
 _FORM = 1  # of the remembered hashes; another form is forgotten
 
-_TICK_NS = 20_000_000
+_TICK_NS = 10_000_000
 """File systems stamp changes with the time of the last tick, up to 10 ms ago."""
 
 Stamp = tuple[int, int, int, int]
@@ -42,12 +42,17 @@ def changed_since(path: str, moment_ns: int) -> bool:
     return found is None or max(found[1], found[2]) > moment_ns - _TICK_NS
 
 
+def _is_entry(entry: object) -> bool:
+    return isinstance(entry, list) and len(entry) == 2 and isinstance(entry[1], str)  # noqa: PLR2004 - stamp and hash
+
+
 class FileHashes:
     """SHA-256 of files, kept in a JSON file: a file whose stamp has not changed is not read again."""
 
     def __init__(self, memory: Path) -> None:
         self.memory = memory
-        self._known: dict[str, Any] = read_memory(memory, _FORM)
+        entries = read_memory(memory, _FORM)
+        self._known = {path: entry for path, entry in entries.items() if _is_entry(entry)}
         self._fresh: dict[str, str] = {}
         self._changed = False
 
@@ -71,6 +76,10 @@ class FileHashes:
         else:
             self._known.pop(path, None)
         return digest
+
+    def changed_since(self, moment_ns: int) -> bool:
+        """Whether one of the files that were looked at has changed since."""
+        return any(changed_since(path, moment_ns) for path in self._fresh)
 
     def renew(self) -> None:
         """Look at every file anew: what was read earlier in this run may have changed since."""
@@ -109,7 +118,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
     """The object in a JSON file; empty where there is none."""
     try:
         found = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -134,7 +143,7 @@ def replace_folder(new: Path, target: Path, attic: Path) -> None:
     with disk_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         old = attic / f"{target.name}.{os.getpid()}.old"
-        if target.exists():
+        if os.path.lexists(target):
             target.rename(old)
         try:
             new.rename(target)

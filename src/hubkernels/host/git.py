@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +10,15 @@ from hubkernels.errors import EnvironmentLacksError
 from hubkernels.host.process import run
 
 
-def git_state(folder: Path) -> dict[str, Any] | None:
+def git_state(folder: Path, environment: Mapping[str, str]) -> dict[str, Any] | None:
     """Commit, and whether files below the folder differ from it; None outside a repository, or without git.
 
     What builds make does not count: a repository need not ignore it.
     """
+    own = {name: value for name, value in environment.items() if not name.startswith("GIT_")}  # a hook's repository
     try:
-        head = run(("git", "-C", folder, "rev-parse", "HEAD"))
-        status = run(("git", "-C", folder, "status", "--porcelain", "--", ".", ":(exclude)build"))
+        head = run(("git", "-C", folder, "rev-parse", "HEAD"), env=own)
+        status = run(("git", "-C", folder, "status", "--porcelain", "--", ".", ":(exclude)build"), env=own)
     except EnvironmentLacksError:
         return None
     if head.status or status.status:

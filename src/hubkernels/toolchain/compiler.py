@@ -25,7 +25,7 @@ _PARTS = {"g++": ("cc1plus", "as", "ld", "collect2"), "clang": ("clang", "ld")}
 
 _SEARCH_VARIABLES = frozenset(
     {"CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX"}
-    | {"DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES"}
+    | {"DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES", "LD_RUN_PATH", "GNUTARGET", "LDEMULATION"}
 )
 _INSTALL = "on Debian and Ubuntu: apt-get install g++"
 _CXX_HINT = "CXX is a program, with a launcher before it if you like: CXX='ccache g++'"

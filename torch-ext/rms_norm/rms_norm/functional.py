@@ -26,8 +26,9 @@ def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float = 1e-6, *, weig
     at most 1 ulp from the float64 result rounded to that dtype. Rows of 1e19 and more do not overflow; NaN
     and infinity stay in their row. Results do not depend on the number of threads or on the CPU tier.
     With eps = 0, rows of zeros give NaN, as the formula does, and rows below 1e-38 infinity.
+    When subnormals are flushed (torch.set_flush_denormal), rows above 1e37 give zero.
     Under autocast the dtypes stay as they are. A second derivative and torch.func transforms raise
-    NotImplementedError.
+    NotImplementedError, forward-mode differentiation RuntimeError.
 
     The environment: HUBKERNELS_ISA forces a CPU tier (avx512-bf16, avx512, avx2, scalar);
     HUBKERNELS_HUGE_PAGES=0 stops outputs of 32 MiB and more from asking for huge pages.
@@ -37,7 +38,7 @@ def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float = 1e-6, *, weig
         raise NotImplementedError("rms_norm: torch.func transforms (grad, vmap, jvp) are not supported; use autograd")
     if torch.compiler.is_compiling():
         y: Tensor = ops.rms_norm(x, weight, eps, weight_offset)[0]
-    elif torch.is_grad_enabled():
+    elif torch.is_grad_enabled() or torch.autograd.forward_ad._current_level >= 0:  # noqa: SLF001 (no public way)
         y = _RmsNorm.apply(x, weight, eps, weight_offset)[0]  # type: ignore[no-untyped-call]
     else:
         y = _without_autograd(ops.rms_norm, x, weight, eps, weight_offset)[0]
