@@ -161,36 +161,85 @@ def test_odd_file_names_and_links_to_folders_are_built(small: SmallProject, cli:
     assert small.op_id != before
 
 
+LATER = "int64_t later() { return 1; }"
 EDITS = {
-    "once": "echo '// later' >> {source}",
-    "and back": "cp {source} {kept}; echo '#error seen' >> {source}; cp {kept} {source}",
-    "and another is wrong": "echo '// later' >> {source}; echo 'nonsense;' >> {other}",
+    "once": (f"echo '{LATER}' >> {{source}}", "changed while it was built"),
+    "and back": (f"cp {{source}} {{kept}}; echo '{LATER}' >> {{source}}", "changed while it was built"),
+    "and another is wrong": (f"echo '{LATER}' >> {{source}}; echo 'nonsense;' >> {{other}}", "does not compile"),
 }
 
 
 @pytest.mark.parametrize("edit", EDITS)
 def test_a_file_that_changes_while_it_is_built_spoils_nothing(small: SmallProject, tmp_path: Path, edit: str) -> None:
+    """The compiler is a script that edits the sources when it compiles one of them."""
     source, other = small.root / "cpu/kernel.cpp", small.root / "torch-ext/binding.cpp"
     original = {path: path.read_text() for path in (source, other)}
-    once = tmp_path / "once"
-    change = EDITS[edit].format(source=source, other=other, kept=tmp_path / "kept")
+    once, kept = tmp_path / "once", tmp_path / "kept"
+    change, message = EDITS[edit]
+    for name, path in (("{source}", source), ("{other}", other), ("{kept}", kept)):
+        change = change.replace(name, str(path))
+    undo = f'g++ "$@"; cp {kept} {source}; exit' if edit == "and back" else "true"
+    guard = f"[ -e {once} ] || {{ touch {once}; {change}; {undo}; }}"
     compiler = tmp_path / "slow-g++"
-    guard = f"[ -e {once} ] || {{ touch {once}; {change}; }}"
-    compiler.write_text(f'#!/bin/sh\ncase "$*" in *-c*kernel.cpp*) {guard};; esac\nexec g++ "$@"\n')
+    trigger = "binding" if "{other}" in EDITS[edit][0] else "kernel"
+    compiler.write_text(f'#!/bin/sh\ncase "$*" in *-c*{trigger}.cpp*) {guard};; esac\nexec g++ "$@"\n')
     compiler.chmod(0o755)
     changed = environment(CXX=str(compiler))
     first = subprocess.run(command(small, "--jobs", "1"), env=changed, capture_output=True, text=True, check=False)
-    assert first.returncode == 2, first.stderr
+    assert (first.returncode, message in first.stderr) == (2, True), first.stderr
+    assert not list((small.root / "build/.hubkernels").glob("objects/*")), "nothing is kept"
     for path, text in original.items():
         path.write_text(text)
     subprocess.run(command(small), env=changed, capture_output=True, text=True, check=True)
-    kept = digest_folder(small.artifact)
+    made = digest_folder(small.artifact)
     shutil.rmtree(small.root / "build")
     subprocess.run(command(small), env=changed, capture_output=True, text=True, check=True)
-    assert digest_folder(small.artifact) == kept
+    assert digest_folder(small.artifact) == made
 
 
-@pytest.mark.parametrize("damage", ["{", "[[" * 5000, '{"form": 1, "entries": 5}', '{"form": 3, "entries": {"x": {}}}'])
+def test_a_python_file_that_changes_while_it_is_built_spoils_nothing(small: SmallProject, tmp_path: Path) -> None:
+    """Here git is a script that edits the file: it runs when all is compiled, or before."""
+    layers = small.root / "torch-ext/my_kernel/layers.py"
+    (tmp_path / "bin").mkdir()
+    git = tmp_path / "bin/git"
+    git.write_text(f"#!/bin/sh\n[ -e {tmp_path}/once ] || {{ touch {tmp_path}/once; echo WRONG = 1 >> {layers}; }}\n")
+    git.chmod(0o755)
+    path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
+    first = subprocess.run(command(small), env=environment(PATH=path), capture_output=True, text=True, check=False)
+    assert (first.returncode, "changed while it was built" in first.stderr) == (2, True), first.stderr
+    assert not (small.root / "build/my-kernel").exists()
+
+
+def test_what_did_compile_is_not_compiled_again_after_a_failure(small: SmallProject, cli: Cli) -> None:
+    binding = small.root / "torch-ext/binding.cpp"
+    good = binding.read_text()
+    binding.write_text(good + "int wrong = nonsense;\n")
+    assert cli("build", "--project", small.root).code == 2
+    (kernel,) = (small.root / "build/.hubkernels/objects").iterdir()
+    before = kernel.stat().st_ino
+    binding.write_text(good)
+    assert cli("build", "--project", small.root).code == 0
+    assert kernel.stat().st_ino == before
+
+
+def test_sources_from_the_future_are_built(small: SmallProject, cli: Cli) -> None:
+    later = time.time() + 7200
+    for path in small.root.rglob("*.*"):
+        os.utime(path, (later, later))
+    assert cli("build", "--project", small.root).code == 0
+    assert cli("build", "--project", small.root).out.startswith("up to date")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "{",
+        "[[" * 5000,
+        '{"form": 1, "entries": {"a\\u0000b": [[1, 2, 3, 4], "x"]}}',
+        '{"form": 1, "entries": 5}',
+        '{"form": 3, "entries": {"x": {}}}',
+    ],
+)
 @pytest.mark.parametrize("name", ["hashes.json", "scan-my-kernel.json"])
 def test_a_damaged_memory_is_forgotten(small: SmallProject, cli: Cli, name: str, damage: str) -> None:
     cli("build", "--project", small.root)
@@ -262,9 +311,9 @@ def test_an_artifact_that_the_build_toml_no_longer_makes_is_named(small: SmallPr
     old = small.artifact
     text = (small.root / "build.toml").read_text()
     (small.root / "build.toml").write_text(text.replace('"2.10"', '"2.11"'))
-    assert f"{old} is of an earlier build.toml" in cli("build", "--project", small.root).err
+    assert f"{old} is no variant of build.toml now" in cli("build", "--project", small.root).err
     shutil.rmtree(old)
-    assert "earlier" not in cli("build", "--project", small.root).err
+    assert "no variant" not in cli("build", "--project", small.root).err
 
 
 def test_a_missing_note_is_written_again(small: SmallProject, cli: Cli) -> None:
@@ -438,7 +487,9 @@ def test_a_build_killed_at_any_moment_leaves_the_next_one_right(small: SmallProj
         source.write_text(original)
         assert cli("build", "--project", small.root).code == 0
         assert digest_folder(small.artifact) == good
-        assert unfinished(small) == []
+    source.write_text(f"{original}// the last\n")
+    assert cli("build", "--project", small.root).code == 0
+    assert unfinished(small) == [], "the next build that makes something sweeps"
 
 
 @pytest.fixture

@@ -114,13 +114,13 @@ def test_a_work_folder_that_is_a_link_is_unlinked_and_its_target_left_alone(root
     assert not (root / "build/one").exists()
 
 
-def test_a_linked_lock_or_attic_is_not_followed(root: Path) -> None:
+def test_a_linked_lock_or_runs_is_not_followed(root: Path) -> None:
     work, elsewhere = root / "build/.hubkernels", root / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "file").write_text("mine", encoding="utf-8")
     (work / LOCK).unlink()
     (work / LOCK).symlink_to(elsewhere / "file")
-    (work / "attic").symlink_to(elsewhere, target_is_directory=True)
+    (work / "runs").symlink_to(elsewhere, target_is_directory=True)
     before = times(elsewhere)
     assert main(["clean", "one", "-C", str(root)]) == 0
     assert times(elsewhere) == before

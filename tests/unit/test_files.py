@@ -84,11 +84,11 @@ def test_a_failing_write_leaves_the_old_file_and_no_other(tmp_path: Path, monkey
 
 
 def test_a_folder_is_replaced_whole(tmp_path: Path) -> None:
-    for name in ("new", "target", "attic"):
+    for name in ("new", "target", "scratch"):
         (tmp_path / name).mkdir()
     (tmp_path / "new/a").write_text("new")
     (tmp_path / "target/b").write_text("old")
-    replace_folder(tmp_path / "new", tmp_path / "target", tmp_path / "attic")
+    replace_folder(tmp_path / "new", tmp_path / "target", tmp_path / "scratch")
     assert [path.name for path in (tmp_path / "target").iterdir()] == ["a"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["attic", "target"]
-    assert list((tmp_path / "attic").iterdir()) == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["scratch", "target"]
+    assert list((tmp_path / "scratch").iterdir()) == []

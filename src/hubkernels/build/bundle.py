@@ -26,30 +26,28 @@ def is_current(plan: BuildPlan, folder: Path) -> bool:
     return noted and set(files) == names and found == with_digest(dict(plan.metadata), files)
 
 
-def bundle(plan: BuildPlan, root: Path, folder: Path, scratch: Path, provenance: Mapping[str, Any]) -> Artifact:
-    """Put the artifact together and move it to ``folder``; how it was built goes beside it.
-
-    root: the package's folder. scratch: a folder on the same disk for what is not finished.
-    """
+def stage(plan: BuildPlan, root: Path, scratch: Path, made: Mapping[str, Path]) -> Path:
+    """Put the artifact together in ``scratch``. made: outputs of this run that do not have their names yet."""
     staged = scratch / plan.variant
-    with disk_errors(folder):
-        _stage(plan, root, staged)
-        replace_folder(staged, folder, scratch)
+    with disk_errors(staged):
+        staged.mkdir()
+        for file in plan.files:
+            target = staged / file.target
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if file.text is not None:
+                target.write_text(file.text, encoding="utf-8")
+            elif file.source is not None:
+                shutil.copyfile(root / file.source, target)
+        shutil.copyfile(made.get(plan.library, root / plan.library), staged / plan.library_name)
+        (staged / METADATA).write_bytes(_json(with_digest(dict(plan.metadata), digest_folder(staged))))
+    return staged
+
+
+def publish(plan: BuildPlan, staged: Path, folder: Path, provenance: Mapping[str, Any]) -> Artifact:
+    """Move a staged artifact to its place on the same disk; how it was built goes beside it."""
+    replace_folder(staged, folder, staged.parent)
     write_atomically(note_of(folder), _json({"variant": plan.variant, "id": plan.op_id, **provenance}))
     return Artifact(plan.package, plan.variant, plan.op_id, folder, fresh=True)
-
-
-def _stage(plan: BuildPlan, root: Path, staged: Path) -> None:
-    staged.mkdir()
-    for file in plan.files:
-        target = staged / file.target
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if file.text is not None:
-            target.write_text(file.text, encoding="utf-8")
-        elif file.source is not None:
-            shutil.copyfile(root / file.source, target)
-    shutil.copyfile(root / plan.library, staged / plan.library_name)
-    (staged / METADATA).write_bytes(_json(with_digest(dict(plan.metadata), digest_folder(staged))))
 
 
 def _json(value: Mapping[str, Any]) -> bytes:

@@ -23,7 +23,7 @@ class FailedStep:
 
 
 def render(steps: Iterable[Step], variant: str, work: str) -> str:
-    """build.ninja for these steps. Each writes beside its output and renames, so a kill leaves no half file.
+    """build.ninja for these steps. Each renames when it has succeeded, so what has its name is whole.
 
     Sources are no nodes of it: a step's output is named for the content of its inputs, and is not there yet.
     work: folder of ninja's own log.

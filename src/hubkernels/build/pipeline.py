@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import os
 import tempfile
-import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hubkernels import __version__
-from hubkernels.build.bundle import bundle, is_current
+from hubkernels.build.bundle import is_current, publish, stage
 from hubkernels.build.plan import Inputs, plan
 from hubkernels.build.report import Report
 from hubkernels.build.scan import Scanner
 from hubkernels.build.select import candidates, choose, select
 from hubkernels.build.sources import compiled_sources, shipped_python
 from hubkernels.config.variant_table import load_variant_table
-from hubkernels.errors import InputError, Problem, nearest
+from hubkernels.errors import HubkernelsError, InputError, Problem, nearest
 from hubkernels.host.files import FileHashes, disk_errors
 from hubkernels.host.git import git_state
 from hubkernels.host.machine import Machine, python_include, require_torch, this_machine
@@ -118,22 +117,34 @@ class Builder:
             with locked(self.places.work, report):
                 made = self.plan(package, variant)  # another build may have been at work while we waited
                 if not is_current(made, folder):
-                    sweep(self.places.work)
+                    sweep(self.places.work, self.places.runs)
                     return self._make(made, package, variant, report)
         return Artifact(package.name, variant.tag, made.op_id, folder, fresh=False)
 
     def _make(self, made: BuildPlan, package: Package, variant: Variant, report: Report) -> Artifact:
-        from hubkernels.build.run import Workplace, keep, run_steps  # noqa: PLC0415 - costs a no-change build 15 ms
+        from hubkernels.build.run import Workplace, keep, outputs_of, run_steps  # noqa: PLC0415 - costs a no-change build 15 ms
 
-        started = time.time_ns()
+        before = self.hashes.stamps()
+        provenance = self._provenance(package)
+
+        def unchanged() -> bool:
+            return self.hashes.stamps() == before and self.plan(package, variant).op_id == made.op_id
+
         with self.places.scratch() as scratch:
             place = Workplace(package.root, self.places.work, scratch, self.jobs, self.environment)
-            outputs = run_steps(made, place, report)
-            if self.hashes.changed_since(started) or self.plan(package, variant).op_id != made.op_id:
+            outputs = outputs_of(made, place)
+            try:
+                run_steps(made, tuple(outputs), place, report)
+            except HubkernelsError:
+                with suppress(HubkernelsError):
+                    if unchanged():
+                        keep(outputs, package.root)  # what did compile need not be compiled again
+                raise
+            staged = stage(made, package.root, scratch, {step.output: path for step, path in outputs.items()})
+            if not unchanged():
                 raise InputError(Problem(f"a file of {package.name} changed while it was built", hint="build again"))
             keep(outputs, package.root)
-            folder = self.places.artifact(package.name, variant.tag)
-            return bundle(made, package.root, folder, scratch, self._provenance(package))
+            return publish(made, staged, self.places.artifact(package.name, variant.tag), provenance)
 
     def build_all(
         self, packages: Iterable[Package], tags: Iterable[str], report: Report, *, leave_out: bool
@@ -148,11 +159,11 @@ class Builder:
             self._report_strays(package, report)
 
     def _report_strays(self, package: Package, report: Report) -> None:
-        """Artifacts of an earlier build.toml: the client may prefer one to what was built now."""
+        """Artifacts that build.toml no longer makes: the client may prefer one to what was built now."""
         known = {variant.tag for variant in candidates(package, self.rows)}
         for path in sorted((self.places.build / package.name).glob(f"*/{METADATA}")):
             if path.parent.name not in known:
-                report(f"{path.parent} is of an earlier build.toml, and may be loaded instead: delete it")
+                report(f"{path.parent} is no variant of build.toml now, and may be loaded instead: delete it")
 
     def _choose(
         self, packages: tuple[Package, ...], tags: tuple[str, ...], report: Report, *, leave_out: bool

@@ -19,11 +19,11 @@ from hubkernels.model.plan import BuildPlan, Step
 
 
 def missing_steps(plan: BuildPlan, root: Path) -> tuple[Step, ...]:
-    """Steps whose output does not exist. An output's name is the hash of its inputs, so one that exists is right."""
-    return tuple(step for step in plan.steps if not _is_whole(root / step.output))
+    """Steps whose output is missing or empty. Its name is the hash of its inputs, so one that is there is right."""
+    return tuple(step for step in plan.steps if not _is_there(root / step.output))
 
 
-def _is_whole(path: Path) -> bool:
+def _is_there(path: Path) -> bool:
     return path.is_file() and path.stat().st_size > 0  # a disk that lost power can leave empty files
 
 
@@ -41,15 +41,18 @@ class Workplace:
     environment: Mapping[str, str]
 
 
-def run_steps(plan: BuildPlan, place: Workplace, report: Report) -> Mapping[Step, Path]:
-    """Make every missing output, in the folder ``place.made``; `keep` gives them their names once they are sure.
+def outputs_of(plan: BuildPlan, place: Workplace) -> Mapping[Step, Path]:
+    """The steps to run, and where each puts what it makes until `keep` gives it its name."""
+    return {step: place.made / Path(step.output).name for step in missing_steps(plan, place.root)}
+
+
+def run_steps(plan: BuildPlan, steps: tuple[Step, ...], place: Workplace, report: Report) -> None:
+    """Run these steps of a plan, with their outputs in the folder ``place.made``.
 
     Raises InputError with all diagnostics when a step fails, EnvironmentLacksError when the disk is full.
     """
-    steps = missing_steps(plan, place.root)
     if not steps:
-        return {}
-    made = {step: place.made / Path(step.output).name for step in steps}
+        return
     ninja = _start_ninja(plan, _redirect(steps, place), place)
     failures: list[Failure] = []
     unexpected: list[str] = []
@@ -64,13 +67,14 @@ def run_steps(plan: BuildPlan, place: Workplace, report: Report) -> Mapping[Step
         raise explain_failures(failures)
     if ninja.status:
         raise EnvironmentLacksError(Problem("\n".join(("ninja stopped:", *unexpected))))
-    return made
 
 
 def keep(made: Mapping[Step, Path], root: Path) -> None:
-    """Give outputs the names that say what they are made of."""
+    """Give the outputs that are there the names that say what they are made of."""
     for step, path in made.items():
         target = root / step.output
+        if not path.exists():
+            continue
         with disk_errors(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             path.replace(target)
@@ -95,7 +99,7 @@ def _start_ninja(plan: BuildPlan, steps: Iterable[Step], place: Workplace) -> St
     script = place.work.resolve() / f"{plan.package}-{plan.variant}.ninja"
     write_atomically(script, render(steps, plan.variant, str(script.parent)).encode())
     binary = Path(ninja_distribution.BIN_DIR) / "ninja"
-    environment = {**place.environment, "NINJA_STATUS": STATUS}
+    environment = {**place.environment, "NINJA_STATUS": STATUS, "CLICOLOR_FORCE": "0"}
     return Stream((binary, "-f", script, "-j", str(place.jobs), "-k", "0"), cwd=place.root, env=environment)
 
 

@@ -2,7 +2,7 @@
 
 The id of an artifact is the hash of all its inputs, and the binding is compiled with that id; so the inputs must be
 known before the first object exists. The compiler lists them (``-M``); a list holds until a file in it changes, or a
-folder where one of its names is looked for.
+folder where one of its names is looked for; of a source that asks ``__has_include`` it holds for one build.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Scanner:
     def _ask_compiler(self, source: Source) -> dict[str, Any] | Failure:
         """The list for one source; unsettled when it may not hold for the next build.
 
-        That is so when a file changed meanwhile, and when one asks whether files exist that are not in the list.
+        That is so when a file or folder changed meanwhile, and when one asks for files that are not in the list.
         """
         started = time.time_ns()
         # A stand-in for the id: whether the macro is there can decide what is included, its value does not.
@@ -99,6 +99,9 @@ class Scanner:
         if done.status:
             return Failure(source.path, self.variant.tag, done.errors)
         paths = list(dict.fromkeys(parse_make_rule(done.output)))
+        if not paths or paths[0] != source.path:
+            what = f"the compiler does not list what it reads, with these flags: {' '.join(source.flags)}"
+            return Failure(source.path, self.variant.tag, what)
         files = {path: self._sha256(path) for path in paths}
         folders = {folder: self._folder_stamp(folder) for folder in sorted(self._searched(source, paths))}
         there = (folder for folder, mtime in folders.items() if mtime is not None)
@@ -143,13 +146,17 @@ class Scanner:
         """Changes when a file appears in the folder; None where there is no folder yet."""
         try:
             return (self.root / folder).stat().st_mtime_ns
-        except OSError:
+        except (OSError, ValueError):
             return None
 
 
 def _is_entry(entry: object) -> bool:
     kinds = {"variant": str, "files": dict, "folders": dict, "reads_id": bool, "unsettled": bool}
-    return isinstance(entry, dict) and all(isinstance(entry.get(key), kind) for key, kind in kinds.items())
+    return (
+        isinstance(entry, dict)
+        and bool(entry.get("files"))
+        and all(isinstance(entry.get(key), kind) for key, kind in kinds.items())
+    )
 
 
 def _above(path: str, roots: Iterable[str]) -> Iterator[str]:

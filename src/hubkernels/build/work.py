@@ -33,8 +33,8 @@ def locked(work: Path, report: Report) -> Iterator[None]:
         lock.release()
 
 
-def sweep(work: Path) -> None:
+def sweep(work: Path, runs: Path) -> None:
     """Remove what killed builds left unfinished. Only under the lock: then no other build is at work."""
-    shutil.rmtree(work / "runs", ignore_errors=True)
+    shutil.rmtree(runs, ignore_errors=True)
     for old in work.glob("*.old"):
         shutil.rmtree(old, ignore_errors=True)

@@ -80,7 +80,8 @@ def _cells(project: Path, packages: Sequence[str] | None, variants: Sequence[str
     from hubkernels.bench.run import list_cells  # noqa: PLC0415
 
     builder, chosen = open_project(project, packages)
-    chosen = (packages and chosen) or tuple(package for package in chosen if package.parity) or chosen
+    if not packages:  # those that are named must have cases; of the others, those that have them
+        chosen = tuple(package for package in chosen if package.parity) or chosen
     by_name = {package.name: package for package in chosen}
     artifacts = list(builder.build_all(chosen, variants or (), report, leave_out=not packages))
     return [cell for a in artifacts for cell in list_cells(by_name[a.package], a.folder, os.environ)]

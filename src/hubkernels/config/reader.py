@@ -16,6 +16,7 @@ _VERSION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})*")
 _INTEGER_BITS = 63  # beside the sign: what TOML promises to read
 
 
+_BUILDERS_FLAGS = frozenset({"", "-o", "-c", "-E", "-S", "-fsyntax-only"})
 _SPACE, _DELETE = 0x20, 0x7F
 _ELSEWHERE = dict.fromkeys(("isa", "parity"), "a key of packages in a [workspace]: docs/build-toml.md")
 """Keys that are known, but not in every form of build.toml."""
@@ -86,9 +87,11 @@ class Reader:
     def flags(self, key: str) -> tuple[str, ...]:
         """Words of a command line."""
         for index, word in self.numbered_texts(key):
-            if word.startswith("@"):
+            if word.startswith("@") or ",@" in word:
                 hint = "write its flags here: a change of the file would not be seen"
                 self.complain(f"{key} reads flags from a file: {word}", key, index, hint=hint)
+            elif word in _BUILDERS_FLAGS or word.startswith("-M"):
+                self.complain(f"{key} has a flag that is the builder's to give: {word!r}", key, index)
         return self.texts(key)
 
     def tables(self, key: str) -> list[tuple[int, RawTable]]:
@@ -126,10 +129,10 @@ class Reader:
                 self.complain(f"{key} holds {plural}, found {_shown(item)}", key, index)
         return found
 
-    def _refuse_control(self, value: object, *keys: str | int) -> None:
+    def _refuse_control(self, text: str, *keys: str | int) -> None:
         """No path or flag of a build has control characters; in commands and messages they would mislead."""
-        if isinstance(value, str) and any(ord(character) < _SPACE or ord(character) == _DELETE for character in value):
-            self.complain(f"{keys[0]} has a control character: {value!r}", *keys)
+        if any(ord(character) < _SPACE or ord(character) == _DELETE for character in text):
+            self.complain(f"{keys[0]} has a control character: {text!r}", *keys)
 
     def _typed(self, key: str, kind: type) -> Any:  # noqa: ANN401 - the caller names the type it asked for
         value = self.table.get(key)

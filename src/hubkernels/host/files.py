@@ -31,15 +31,18 @@ def stamp(path: str) -> Stamp | None:
     """What changes whenever a file's content may have: size, both timestamps, inode. None where there is no file."""
     try:
         found = os.stat(path)  # noqa: PTH116 - thousands a build, and Path costs as much as the call
-    except OSError:
+    except (OSError, ValueError):  # a damaged memory can name what no file is called
         return None
     return (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
 
 
 def changed_since(path: str, moment_ns: int) -> bool:
-    """Whether a file changed at or after a moment, as far as the ticks of file systems tell; or is gone."""
+    """Whether a file changed at or after a moment, as far as the ticks of file systems tell; or is gone.
+
+    By the time of its inode, which nobody can set: one from another machine may have been written in the future.
+    """
     found = stamp(path)
-    return found is None or max(found[1], found[2]) > moment_ns - _TICK_NS
+    return found is None or found[2] > moment_ns - _TICK_NS
 
 
 def _is_entry(entry: object) -> bool:
@@ -77,9 +80,9 @@ class FileHashes:
             self._known.pop(path, None)
         return digest
 
-    def changed_since(self, moment_ns: int) -> bool:
-        """Whether one of the files that were looked at has changed since."""
-        return any(changed_since(path, moment_ns) for path in self._fresh)
+    def stamps(self) -> dict[str, Stamp | None]:
+        """Stamps of the files that were looked at: equal later on, unless one was written meanwhile."""
+        return {path: stamp(path) for path in self._fresh}
 
     def renew(self) -> None:
         """Look at every file anew: what was read earlier in this run may have changed since."""
@@ -138,17 +141,17 @@ def write_atomically(path: Path, content: bytes) -> None:
             raise
 
 
-def replace_folder(new: Path, target: Path, attic: Path) -> None:
-    """Move a finished folder into place; what stood there goes to ``attic`` (same disk) and is then deleted."""
+def replace_folder(new: Path, target: Path, scratch: Path) -> None:
+    """Move a finished folder into place; what stood there goes to ``scratch`` (same disk) and is deleted."""
     with disk_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        old = attic / f"{target.name}.{os.getpid()}.old"
+        old = scratch / f"{target.name}.{os.getpid()}.old"
         if os.path.lexists(target):
             target.rename(old)
         try:
             new.rename(target)
         except OSError:
-            if old.exists():
+            if os.path.lexists(old):
                 old.rename(target)
             raise
         shutil.rmtree(old, ignore_errors=True)

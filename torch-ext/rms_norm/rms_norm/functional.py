@@ -25,8 +25,8 @@ def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float = 1e-6, *, weig
     Sums, statistics and ``weight + weight_offset`` are float32 or better. bfloat16 and float16 results are
     at most 1 ulp from the float64 result rounded to that dtype. Rows of 1e19 and more do not overflow; NaN
     and infinity stay in their row. Results do not depend on the number of threads or on the CPU tier.
-    With eps = 0, rows of zeros give NaN, as the formula does, and rows below 1e-38 infinity.
-    When subnormals are flushed (torch.set_flush_denormal), rows above 1e37 give zero.
+    With eps = 0, rows of zeros give NaN, as the formula does, and rows below 1e-38 may give infinity.
+    When subnormals are flushed (torch.set_flush_denormal), rows above 1e37 may give zero.
     Under autocast the dtypes stay as they are. A second derivative and torch.func transforms raise
     NotImplementedError, forward-mode differentiation RuntimeError.
 
@@ -130,8 +130,15 @@ def _fake_forward(x: Tensor, weight: Tensor | None, eps: float, weight_offset: f
 
 
 def _fake_backward(grad: Tensor, x: Tensor, weight: Tensor | None, *rest: Any) -> tuple[Tensor, Tensor]:
-    _, weight_offset, want_dx, want_dweight = rest
+    rstd, weight_offset, want_dx, want_dweight = rest
     _check("rms_norm_backward", x, weight, weight_offset)
+    if grad.dtype != x.dtype:
+        raise RuntimeError(f"rms_norm_backward: grad is {grad.dtype}, must be the dtype of x, {x.dtype}")
+    if rstd.dtype != torch.float32 or rstd.shape != x.shape[:-1]:
+        raise RuntimeError(
+            f"rms_norm_backward: rstd is {rstd.dtype} of shape {tuple(rstd.shape)}, "
+            f"must be float32 of shape {tuple(x.shape[:-1])}"
+        )
     if grad.shape != x.shape:
         raise RuntimeError(
             f"rms_norm_backward: grad has shape {tuple(grad.shape)}, must be the shape of x, {tuple(x.shape)}"
