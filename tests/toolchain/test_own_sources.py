@@ -15,6 +15,7 @@ from hubkernels.build.select import choose
 from hubkernels.build.sources import compiled_sources
 from hubkernels.config import load_project
 from hubkernels.model.plan import Step
+from hubkernels.model.variant import Variant
 from tests.conftest import REPOSITORY
 
 pytest.importorskip("torch", reason="builds take the headers of an installed torch")
@@ -23,7 +24,12 @@ pytest.importorskip("torch", reason="builds take the headers of an installed tor
 PACKAGES = load_project(REPOSITORY).packages
 HERE = Builder(load_project(REPOSITORY), os.environ, jobs=2)
 TARGETS = [(package, variant) for package in PACKAGES for variant in choose(HERE.decide(package), package)]
-SOURCES = [source.path for package, variant in TARGETS for source in compiled_sources(package, variant)]
+SOURCES = [
+    source.path
+    for package, variant in TARGETS
+    if isinstance(variant, Variant)
+    for source in compiled_sources(package, variant)
+]
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from typing import Any
 
 from hubkernels import __version__
 from hubkernels.build.bundle import is_current, publish, stage
+from hubkernels.build.noarch import plan_noarch
 from hubkernels.build.plan import Inputs, plan
 from hubkernels.build.report import Report
 from hubkernels.build.scan import Scanner
@@ -25,7 +26,7 @@ from hubkernels.host.machine import Machine, python_include, require_torch, this
 from hubkernels.model.artifact import METADATA, Artifact
 from hubkernels.model.plan import BuildPlan
 from hubkernels.model.project import Package, Project
-from hubkernels.model.variant import Decisions, Variant
+from hubkernels.model.variant import AnyVariant, Decisions, NoarchVariant
 from hubkernels.toolchain.compiler import compiler_environment, find_compiler
 from hubkernels.toolchain.cpu import Toolchain
 
@@ -92,22 +93,25 @@ class Builder:
             self._tools = Toolchain(compiler, require_torch(self.machine), python_include())
         return self._tools
 
-    def plan(self, package: Package, variant: Variant) -> BuildPlan:
-        """Plan one variant, from sources scanned now."""
+    def plan(self, package: Package, variant: AnyVariant) -> BuildPlan:
+        """Plan one variant, from files read now."""
         self.hashes.renew()
-        memory = self.places.work / f"scan-{package.name}.json"
-        scanner = Scanner(package.root, memory, self.hashes, variant, self.tools(), self.environment)
-        scanned = scanner.scan(compiled_sources(package, variant), self.jobs)
         python = tuple(
             (target, path, self.hashes.sha256(str(package.root / path)) or "")
             for target, path in shipped_python(package)
         )
+        if isinstance(variant, NoarchVariant):
+            self.hashes.save()
+            return plan_noarch(package, variant, python)
+        memory = self.places.work / f"scan-{package.name}.json"
+        scanner = Scanner(package.root, memory, self.hashes, variant, self.tools(), self.environment)
+        scanned = scanner.scan(compiled_sources(package, variant), self.jobs)
         objects = os.path.relpath(self.places.objects.resolve(), package.root.resolve())
         made = plan(package, variant, self.tools(), Inputs(scanned, python), objects)
         self.hashes.save()
         return made
 
-    def build(self, package: Package, variant: Variant, report: Report) -> Artifact:
+    def build(self, package: Package, variant: AnyVariant, report: Report) -> Artifact:
         """Bring one artifact up to date."""
         made = self.plan(package, variant)
         folder = self.places.artifact(package.name, variant.tag)
@@ -121,11 +125,11 @@ class Builder:
                     return self._make(made, package, variant, report)
         return Artifact(package.name, variant.tag, made.op_id, folder, fresh=False)
 
-    def _make(self, made: BuildPlan, package: Package, variant: Variant, report: Report) -> Artifact:
+    def _make(self, made: BuildPlan, package: Package, variant: AnyVariant, report: Report) -> Artifact:
         from hubkernels.build.run import Workplace, keep, outputs_of, run_steps  # noqa: PLC0415 - costs a no-change build 15 ms
 
         before = self.hashes.stamps()
-        provenance = self._provenance(package)
+        provenance = self._provenance(package, variant)
 
         def unchanged() -> bool:
             return self.hashes.stamps() == before and self.plan(package, variant).op_id == made.op_id
@@ -167,7 +171,7 @@ class Builder:
 
     def _choose(
         self, packages: tuple[Package, ...], tags: tuple[str, ...], report: Report, *, leave_out: bool
-    ) -> list[tuple[Package, tuple[Variant, ...]]]:
+    ) -> list[tuple[Package, tuple[AnyVariant, ...]]]:
         chosen = []
         for package in packages:
             decisions = self.decide(package)
@@ -177,11 +181,11 @@ class Builder:
                 chosen.append((package, choose(decisions, package, tags)))
         return chosen or [(package, choose(self.decide(package), package, tags)) for package in packages]
 
-    def _provenance(self, package: Package) -> dict[str, Any]:
+    def _provenance(self, package: Package, variant: AnyVariant) -> dict[str, Any]:
         """How this build is made: what may differ between two builds of equal content."""
         return {
             "builder": {"hubkernels": __version__, "door": "kernel-builder build"},
-            "toolchain": toolchain_facts(self.tools()),
+            "toolchain": {} if isinstance(variant, NoarchVariant) else toolchain_facts(self.tools()),
             "git": git_state(package.root, self.environment),
         }
 

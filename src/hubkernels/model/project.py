@@ -75,6 +75,10 @@ class TorchNoarch:
     cuda_capabilities: tuple[str, ...] = ()
     rocm_archs: tuple[str, ...] = ()
 
+    def archs_for(self, backend: Backend) -> tuple[str, ...]:
+        """The devices of a backend that it is declared for; none stands for all."""
+        return {"cuda": self.cuda_capabilities, "rocm": self.rocm_archs}.get(backend.name, ())
+
 
 @dataclass(frozen=True)
 class TvmFfi:
