@@ -12,6 +12,7 @@ from typing import Any
 
 from hubkernels import __version__
 from hubkernels.build.bundle import is_current, publish, stage
+from hubkernels.build.many import Failures
 from hubkernels.build.noarch import plan_noarch
 from hubkernels.build.plan import Inputs, plan
 from hubkernels.build.report import Report
@@ -19,7 +20,7 @@ from hubkernels.build.scan import Scanner
 from hubkernels.build.select import candidates, choose, select
 from hubkernels.build.sources import compiled_sources, shipped_python
 from hubkernels.config.variant_table import load_variant_table
-from hubkernels.errors import HubkernelsError, InputError, Problem, nearest
+from hubkernels.errors import HubkernelsError, InputError, Problem
 from hubkernels.host.files import FileHashes, disk_errors
 from hubkernels.host.git import git_state
 from hubkernels.host.machine import Machine, python_include, require_torch, this_machine
@@ -151,16 +152,26 @@ class Builder:
             return publish(made, staged, self.places.artifact(package.name, variant.tag), provenance)
 
     def build_all(
-        self, packages: Iterable[Package], tags: Iterable[str], report: Report, *, leave_out: bool
+        self,
+        packages: Iterable[Package],
+        tags: Iterable[str],
+        report: Report,
+        *,
+        leave_out: bool,
+        failures: Failures | None = None,
     ) -> Iterator[Artifact]:
-        """Build every chosen variant of each package, in order.
+        """Build every chosen variant of each package, in order; what failed is raised when all have been tried.
 
         leave_out: pass over packages without a variant here, unless that is all of them.
+        failures: those that there are already, and whether the first ends it all.
         """
+        failures = failures or Failures(report)
         for package, variants in self._choose(tuple(packages), tuple(tags), report, leave_out=leave_out):
-            for variant in variants:
-                yield self.build(package, variant, report)
-            self._report_strays(package, report)
+            with failures.of(package.name):
+                for variant in variants:
+                    yield self.build(package, variant, report)
+                self._report_strays(package, report)
+        failures.raise_if_any()
 
     def _report_strays(self, package: Package, report: Report) -> None:
         """Artifacts that build.toml no longer makes: the client may prefer one to what was built now."""
@@ -175,10 +186,13 @@ class Builder:
         chosen = []
         for package in packages:
             decisions = self.decide(package)
-            if leave_out and not tags and not decisions.accepted and len(packages) > 1:
-                report(f"{package.name}: no variant can be built here; `kernel-builder list-variants` tells why")
+            wanted = [variant for variant in decisions.accepted if not tags or variant.tag in tags]
+            if leave_out and not wanted and len(packages) > 1:
+                what = " or ".join(tags) or "variant"
+                report(f"{package.name}: no {what} can be built here; `kernel-builder list-variants` tells why")
             else:
-                chosen.append((package, choose(decisions, package, tags)))
+                own = [variant.tag for variant in wanted] if tags and leave_out and len(packages) > 1 else tags
+                chosen.append((package, choose(decisions, package, own)))
         return chosen or [(package, choose(self.decide(package), package, tags)) for package in packages]
 
     def _provenance(self, package: Package, variant: AnyVariant) -> dict[str, Any]:
@@ -206,23 +220,3 @@ def toolchain_facts(tools: Toolchain) -> dict[str, str]:
         "fingerprint": tools.compiler.fingerprint,
         "torch": tools.torch.release,
     }
-
-
-def find_packages(project: Project, names: Iterable[str]) -> tuple[Package, ...]:
-    """The packages of that name, in either spelling; all of them when none is named."""
-    known = {package.python_name: package for package in project.packages}
-    wanted = tuple(names)
-    for name in wanted:
-        if name.replace("-", "_") not in known:
-            spelled = [package.name for package in project.packages]
-            raise InputError(
-                Problem(
-                    f"no package {name} in {project.root / 'build.toml'}",
-                    hint=nearest(name, spelled) or f"it has {', '.join(spelled)}",
-                )
-            )
-    if not project.packages:
-        raise InputError(Problem("the workspace has no package", where=str(project.root / "build.toml")))
-    if not wanted:
-        return project.packages
-    return tuple(known[name] for name in dict.fromkeys(name.replace("-", "_") for name in wanted))

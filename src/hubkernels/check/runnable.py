@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,46 +16,26 @@ from hubkernels.model.variant import AnyVariant, NoarchVariant
 
 
 @dataclass(frozen=True)
-class Passed:
-    """A package, or one artifact of it, that is passed over, and why."""
-
-    name: str
-    why: str
-
-    def __str__(self) -> str:
-        return f"{self.name}: not loaded here: {self.why}"
-
-
-@dataclass(frozen=True)
 class Runnable:
-    """The artifacts to load, and those that are passed over."""
+    """Artifacts of one package to load, and why each other one is passed over, by name."""
 
-    found: tuple[tuple[Package, Path], ...]
-    passed: tuple[Passed, ...]
+    found: tuple[Path, ...]
+    passed: Mapping[str, str]
 
 
-def find_runnable(builder: Builder, packages: Sequence[Package], tags: Sequence[str], *, leave_out: bool) -> Runnable:
+def find_runnable(builder: Builder, package: Package, tags: Sequence[str]) -> Runnable:
     """The artifacts of these tags, or all that this machine can load.
 
-    leave_out: pass over packages without such an artifact, unless that is all of them.
-    Raises InputError for tags that are not built, and for packages without an artifact to load.
+    Raises InputError for tags that are not built, and where there is nothing to load.
     """
-    found: list[tuple[Package, Path]] = []
-    passed: list[Passed] = []
-    lacking: list[Problem] = []
-    for package in packages:
-        built = _built(builder, package)
-        reasons = {} if tags else _reasons(builder, package, built)
-        names = _named(package, tags, built) if tags else [name for name in built if name not in reasons]
-        found += [(package, built[name]) for name in names]
-        passed += [Passed(f"{package.name} {name}", why) for name, why in reasons.items()]
-        if not names:
-            lacking.append(_nothing(package, built, reasons))
-        if not built:
-            passed.append(Passed(package.name, "nothing is built"))
-    if lacking and not (leave_out and found):
-        raise InputError(*lacking)
-    return Runnable(tuple(found), tuple(passed))
+    built = _built(builder, package)
+    if tags:
+        return Runnable(tuple(built[name] for name in _named(package, tags, built)), {})
+    reasons = _reasons(builder, package, built)
+    found = tuple(folder for name, folder in built.items() if name not in reasons)
+    if not found:
+        raise InputError(_nothing(package, built, reasons))
+    return Runnable(found, reasons)
 
 
 def why_not_loaded(variant: AnyVariant, machine: Machine) -> str | None:

@@ -10,7 +10,7 @@ import typer
 from hubkernels.cli.console import columns, say, say_json
 from hubkernels.cli.console import report as report_line
 from hubkernels.cli.options import HERE, Json, Packages, ProjectFolder, Variants, open_project
-from hubkernels.errors import CheckFailedError, Problem
+from hubkernels.errors import CheckFailedError, InputError, Problem, combined
 
 if TYPE_CHECKING:
     from hubkernels.model.project import Package
@@ -87,7 +87,19 @@ def _runnable(
     from hubkernels.check.runnable import find_runnable  # noqa: PLC0415
 
     builder, chosen = open_project(project, packages)
-    runnable = find_runnable(builder, chosen, variants or (), leave_out=not packages)
-    for passed in runnable.passed:
-        report_line(str(passed))
-    return runnable.found
+    found: list[tuple[Package, Path]] = []
+    lacking: list[InputError] = []
+    for package in chosen:
+        try:
+            runnable = find_runnable(builder, package, variants or ())
+        except InputError as error:
+            lacking.append(error)
+            continue
+        found += [(package, folder) for folder in runnable.found]
+        for name, why in runnable.passed.items():
+            report_line(f"{package.name} {name}: not loaded here: {why}")
+    if lacking and (packages or not found):
+        raise combined(lacking)
+    for nothing in lacking:
+        report_line(f"passed over: {nothing}")
+    return tuple(found)

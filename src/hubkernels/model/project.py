@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hubkernels.errors import Problem
 from hubkernels.model.backend import Backend
 from hubkernels.model.version import Version
 
@@ -130,8 +131,21 @@ class Package:
 
 
 @dataclass(frozen=True)
+class Unreadable:
+    """A member whose build.toml has problems. name: the package's, as far as it can be told, else the folder's."""
+
+    name: str
+    root: Path
+    problems: tuple[Problem, ...]
+
+
+@dataclass(frozen=True)
 class Project:
-    """A folder with a build.toml, and the packages it declares, in file order."""
+    """A folder with a build.toml, or with folders that have one, and the packages of these files, in their order.
+
+    unreadable: members that stand beside them; who asks for one, or for all, is told.
+    """
 
     root: Path
     packages: tuple[Package, ...]
+    unreadable: tuple[Unreadable, ...] = ()
