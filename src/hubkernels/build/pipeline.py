@@ -27,7 +27,7 @@ from hubkernels.host.machine import Machine, python_include, require_torch, this
 from hubkernels.model.artifact import METADATA, Artifact
 from hubkernels.model.plan import BuildPlan
 from hubkernels.model.project import Package, Project
-from hubkernels.model.variant import AnyVariant, Decisions, NoarchVariant
+from hubkernels.model.variant import AnyVariant, Decisions, NoarchVariant, Variant
 from hubkernels.toolchain.compiler import compiler_environment, find_compiler
 from hubkernels.toolchain.cpu import Toolchain
 
@@ -104,13 +104,30 @@ class Builder:
         if isinstance(variant, NoarchVariant):
             self.hashes.save()
             return plan_noarch(package, variant, python)
-        memory = self.places.work / f"scan-{package.name}.json"
-        scanner = Scanner(package.root, memory, self.hashes, variant, self.tools(), self.environment)
-        scanned = scanner.scan(compiled_sources(package, variant), self.jobs)
+        scanned = self._scanner(package, variant).scan(compiled_sources(package, variant), self.jobs)
         objects = os.path.relpath(self.places.objects.resolve(), package.root.resolve())
         made = plan(package, variant, self.tools(), Inputs(scanned, python), objects)
         self.hashes.save()
         return made
+
+    def remembered_inputs(self, package: Package) -> frozenset[str] | None:
+        """The files that the compiler reads for a package, without links; None where earlier builds do not tell."""
+        found: set[str] = set()
+        try:
+            for variant in self.decide(package).accepted:
+                if isinstance(variant, Variant):
+                    sources = compiled_sources(package, variant)
+                    paths = self._scanner(package, variant).remembered(sources)
+                    if paths is None:
+                        return None
+                    found.update(os.path.realpath(path) for path in paths)
+        except HubkernelsError:  # no compiler, a source that is missing: the build tells
+            return None
+        return frozenset(found) or None
+
+    def _scanner(self, package: Package, variant: Variant) -> Scanner:
+        memory = self.places.work / f"scan-{package.name}.json"
+        return Scanner(package.root, memory, self.hashes, variant, self.tools(), self.environment)
 
     def build(self, package: Package, variant: AnyVariant, report: Report) -> Artifact:
         """Bring one artifact up to date."""

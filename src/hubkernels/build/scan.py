@@ -58,7 +58,7 @@ class Scanner:
 
     def scan(self, sources: Sequence[Source], jobs: int) -> tuple[ScannedSource, ...]:
         """List the inputs of each source. Raises InputError for those that the compiler cannot read."""
-        known = {key: entry for key, entry in read_memory(self.memory, _FORM).items() if _is_entry(entry)}
+        known = self._known()
         keys = {source: self._key(source) for source in sources}
         stale = [source for source, key in keys.items() if not self._holds(known.get(key))]
         with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
@@ -73,6 +73,18 @@ class Scanner:
             settled = {keys[source]: entry for source, entry in lists.items() if not entry["unsettled"]}
             write_memory(self.memory, _FORM, others | settled)
         return tuple(self._scanned(source, entry) for source, entry in lists.items())
+
+    def remembered(self, sources: Sequence[Source]) -> frozenset[str] | None:
+        """The project's files that these sources read, by the lists of earlier builds; None where one does not hold."""
+        known = self._known()
+        entries = [known.get(self._key(source)) for source in sources]
+        listed = [entry["files"] for entry in entries if entry and self._holds(entry)]
+        if len(listed) < len(entries):
+            return None
+        return frozenset(self._full(path) for files in listed for path in self._own(files))
+
+    def _known(self) -> dict[str, dict[str, Any]]:
+        return {key: entry for key, entry in read_memory(self.memory, _FORM).items() if _is_entry(entry)}
 
     def _key(self, source: Source) -> str:
         words = (source.path, *self._flags(source), self.tools.compiler.fingerprint)

@@ -5,7 +5,19 @@ from __future__ import annotations
 import time
 
 from hubkernels.cli.console import report, say, say_json
-from hubkernels.cli.options import HERE, FailFast, Jobs, Json, Packages, ProjectFolder, Variants, open_readable
+from hubkernels.cli.options import (
+    HERE,
+    FailFast,
+    Jobs,
+    Json,
+    Packages,
+    ProjectFolder,
+    Since,
+    Variants,
+    built_here,
+    open_readable,
+)
+from hubkernels.cli.since import only_affected, unreadable_since
 
 
 def build(  # noqa: PLR0913, PLR0917 - one parameter an option
@@ -13,6 +25,7 @@ def build(  # noqa: PLR0913, PLR0917 - one parameter an option
     variant: Variants = None,
     project: ProjectFolder = HERE,
     jobs: Jobs = None,
+    since: Since = None,
     fail_fast: FailFast = False,
     json: Json = False,
 ) -> None:
@@ -21,7 +34,10 @@ def build(  # noqa: PLR0913, PLR0917 - one parameter an option
 
     builder, chosen = open_readable(project, packages, jobs)
     failures = Failures(report, fail_fast=fail_fast)
-    failures.add(() if packages else builder.project.unreadable)
+    failures.add(() if packages else unreadable_since(builder, since))
+    if since is not None:  # then none may be left: a change of what cannot be built here is no failure
+        chosen = only_affected(builder, chosen, since)
+        chosen = chosen if packages else built_here(builder, chosen)
     results: list[dict[str, object]] = []
     started = time.monotonic()
     made = builder.build_all(chosen, variant or (), report, leave_out=not packages, failures=failures)

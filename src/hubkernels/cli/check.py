@@ -9,7 +9,7 @@ import typer
 
 from hubkernels.cli.console import columns, say, say_json
 from hubkernels.cli.console import report as report_line
-from hubkernels.cli.options import HERE, Json, Packages, ProjectFolder, Variants, open_project
+from hubkernels.cli.options import HERE, Json, Packages, ProjectFolder, Since, Variants, open_project
 from hubkernels.errors import CheckFailedError, InputError, Problem, combined
 
 if TYPE_CHECKING:
@@ -19,11 +19,11 @@ app = typer.Typer(help="Check finished artifacts.", no_args_is_help=True, rich_m
 
 
 @app.command("builds")
-def builds(packages: Packages = None, project: ProjectFolder = HERE, json: Json = False) -> None:
+def builds(packages: Packages = None, project: ProjectFolder = HERE, since: Since = None, json: Json = False) -> None:
     """Check names, files and metadata of every artifact against what the client will demand."""
     from hubkernels.check.builds import check_builds, find_variants  # noqa: PLC0415 - `--help` does without
 
-    builder, chosen = open_project(project, packages)
+    builder, chosen = open_project(project, packages, since)
     folders = [builder.places.build / package.name for package in chosen]
     violations = [violation for folder in folders for violation in check_builds(folder)]
     if json:

@@ -6,21 +6,24 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from hubkernels.cli.console import columns, say, say_json
-from hubkernels.cli.options import HERE, Json, Packages, ProjectFolder, open_readable
+from hubkernels.cli.options import HERE, Json, Packages, ProjectFolder, Since, open_readable
+from hubkernels.cli.since import only_affected, unreadable_since
 
 if TYPE_CHECKING:
     from hubkernels.model.variant import Decisions
 
 
-def list_variants(packages: Packages = None, project: ProjectFolder = HERE, json: Json = False) -> None:
+def list_variants(
+    packages: Packages = None, project: ProjectFolder = HERE, since: Since = None, json: Json = False
+) -> None:
     """Print every variant: those built here, and why each other one is not."""
     from hubkernels.build.many import refuse_unreadable  # noqa: PLC0415 - `--help` does without
 
     builder, chosen = open_readable(project, packages)
-    decisions = {package.name: builder.decide(package) for package in chosen}
+    decisions = {package.name: builder.decide(package) for package in only_affected(builder, chosen, since)}
     say_json({name: _as_json(decided) for name, decided in decisions.items()}) if json else _print(decisions)
     if not packages:
-        refuse_unreadable(builder.project.unreadable)
+        refuse_unreadable(unreadable_since(builder, since))
 
 
 def _as_json(decided: Decisions) -> dict[str, Any]:

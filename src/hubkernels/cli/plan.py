@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from hubkernels.cli.console import say_json
-from hubkernels.cli.options import HERE, Packages, ProjectFolder, Variants, open_project
+from hubkernels.cli.options import HERE, Packages, ProjectFolder, Since, Variants, built_here, open_project
 
 
-def plan(packages: Packages = None, variant: Variants = None, project: ProjectFolder = HERE) -> None:
+def plan(
+    packages: Packages = None, variant: Variants = None, project: ProjectFolder = HERE, since: Since = None
+) -> None:
     """Print every command that a build would run, as JSON; run none of them."""
     from hubkernels.build.select import choose  # noqa: PLC0415 - `--help` does without
 
-    builder, chosen = open_project(project, packages)
+    builder, chosen = open_project(project, packages, since)
+    if not packages and len(builder.project.packages) > 1:
+        chosen = built_here(builder, chosen)
     plans = [
         builder.plan(package, target).to_json()
         for package in chosen

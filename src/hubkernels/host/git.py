@@ -1,13 +1,15 @@
-"""The git state of a folder, for the note on how an artifact was built."""
+"""Git: the state of a folder for the note on how an artifact was built, and what changed since a commit."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hubkernels.errors import EnvironmentLacksError
-from hubkernels.host.process import run
+from hubkernels.errors import EnvironmentLacksError, InputError, Problem, nearest
+from hubkernels.host.process import Finished, run
 
 _OF_A_HOOK = frozenset(
     f"GIT_{name}" for name in ("DIR", "WORK_TREE", "INDEX_FILE", "PREFIX", "COMMON_DIR", "OBJECT_DIRECTORY")
@@ -20,12 +22,70 @@ def git_state(folder: Path, environment: Mapping[str, str]) -> dict[str, Any] | 
 
     What builds make does not count: a repository need not ignore it.
     """
-    own = {name: value for name, value in environment.items() if name not in _OF_A_HOOK}
     try:
-        head = run(("git", "-C", folder, "rev-parse", "HEAD"), env=own)
-        status = run(("git", "-C", folder, "status", "--porcelain", "--", ".", ":(exclude)build"), env=own)
+        head = _git(folder, environment, "rev-parse", "HEAD")
+        status = _git(folder, environment, "status", "--porcelain", "--", ".", ":(exclude)build")
     except EnvironmentLacksError:
         return None
     if head.status or status.status:
         return None
     return {"commit": head.output.strip(), "dirty": bool(status.output.strip())}
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A checkout. top: its folder, without links."""
+
+    top: Path
+    environment: Mapping[str, str]
+
+    def commit(self, ref: str) -> str:
+        """The full hash of a commit. Raises InputError for a ref that is none, with a likeness or the reason."""
+        found = self.run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
+        if found.status == 0:
+            return found.output.strip()
+        if self.run("rev-parse", "--is-shallow-repository").output.strip() == "true":
+            hint = "this clone is shallow and may lack it: `git fetch --unshallow`, or fetch-depth: 0 where CI clones"
+        else:
+            known = self.run("for-each-ref", "--format=%(refname:short)").output.split()
+            hint = nearest(ref, known) or "a branch, a tag or a commit: `git log --oneline`"
+        raise InputError(Problem(f"{ref} is no commit of {self.top}", hint=hint))
+
+    def changes(self, commit: str) -> dict[str, str]:
+        """Every file that differs from the commit, committed or not, and new ones that git does not ignore.
+
+        Path -> git's letter: M changed, A new, D gone, T of another type.
+        """
+        options = ("--name-status", "-z", "--no-renames", "--no-ext-diff", "--ignore-submodules=none")
+        words = self.output("diff", *options, commit, "--").split("\0")
+        found = dict(zip(words[1::2], words[::2], strict=False))
+        new = self.output("ls-files", "--others", "--exclude-standard", "-z").split("\0")
+        return found | {path: "A" for path in new if path}
+
+    def text_at(self, commit: str, path: Path) -> str | None:
+        """The text of a file at a commit; None where it had no such file."""
+        name = path.relative_to(self.top).as_posix()
+        found = self.run("cat-file", "blob", f"{commit}:{name}")
+        return None if found.status else found.output
+
+    def output(self, *words: str) -> str:
+        done = self.run(*words)
+        if done.status:
+            raise EnvironmentLacksError(Problem(f"git {words[0]} failed: {done.errors.strip()}", where=str(self.top)))
+        return done.output
+
+    def run(self, *words: str) -> Finished:
+        return _git(self.top, self.environment, *words)
+
+
+def find_repository(folder: Path, environment: Mapping[str, str]) -> Repository:
+    """The checkout that a folder is in. Raises InputError where it is in none, EnvironmentLacksError without git."""
+    found = _git(folder, environment, "rev-parse", "--show-toplevel")
+    if found.status:
+        raise InputError(Problem(f"git finds no checkout here: {found.errors.strip()}", where=str(folder)))
+    return Repository(Path(os.path.realpath(found.output.rstrip("\n"))), environment)
+
+
+def _git(folder: Path, environment: Mapping[str, str], *words: str) -> Finished:
+    own = {name: value for name, value in environment.items() if name not in _OF_A_HOOK}
+    return run(("git", "--no-optional-locks", "-C", folder, *words), env={**own, "LC_ALL": "C"})
