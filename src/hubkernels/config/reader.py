@@ -17,7 +17,7 @@ _INTEGER_BITS = 63  # beside the sign: what TOML promises to read
 
 
 _BUILDERS_FLAGS = frozenset({"", "-o", "-c", "-E", "-S", "-fsyntax-only"})
-_SPACE, _DELETE = 0x20, 0x7F
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _ELSEWHERE = dict.fromkeys(("isa", "parity"), "a key of packages in a [workspace]: docs/build-toml.md")
 """Keys that are known, but not in every form of build.toml."""
 
@@ -131,7 +131,7 @@ class Reader:
 
     def _refuse_control(self, text: str, *keys: str | int) -> None:
         """No path or flag of a build has control characters; in commands and messages they would mislead."""
-        if any(ord(character) < _SPACE or ord(character) == _DELETE for character in text):
+        if _CONTROL.search(text):
             self.complain(f"{keys[0]} has a control character: {text!r}", *keys)
 
     def _typed(self, key: str, kind: type) -> Any:  # noqa: ANN401 - the caller names the type it asked for
