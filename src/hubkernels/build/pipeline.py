@@ -6,12 +6,14 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from hubkernels import __version__
 from hubkernels.build.bundle import is_current, publish, stage
+from hubkernels.build.cache import find_cache
+from hubkernels.build.includes import Headers
 from hubkernels.build.plan import Inputs, plan
 from hubkernels.build.report import Report
 from hubkernels.build.scan import Scanner
@@ -19,7 +21,7 @@ from hubkernels.build.select import candidates, choose, select
 from hubkernels.build.sources import compiled_sources, shipped_python
 from hubkernels.config.variant_table import load_variant_table
 from hubkernels.errors import HubkernelsError, InputError, Problem, nearest
-from hubkernels.host.files import FileHashes, disk_errors
+from hubkernels.host.files import FileHashes, Stamp, disk_errors
 from hubkernels.host.git import git_state
 from hubkernels.host.machine import Machine, python_include, require_torch, this_machine
 from hubkernels.model.artifact import METADATA, Artifact
@@ -30,7 +32,7 @@ from hubkernels.toolchain.compiler import compiler_environment, find_compiler
 from hubkernels.toolchain.cpu import Toolchain
 
 WORK = ".hubkernels"
-"""Folder under build/ for objects and memory; its leading dot keeps it out of the client's sight."""
+"""Folder under build/ for unfinished work and memory; its leading dot keeps it out of the client's sight."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +50,9 @@ class Places:
         return self.build / WORK
 
     @property
-    def objects(self) -> Path:
-        return self.work / "objects"
+    def cache(self) -> Path:
+        """Stands for the user's cache where that cannot be used."""
+        return self.work / "cache"
 
     @property
     def runs(self) -> Path:
@@ -79,8 +82,10 @@ class Builder:
         self.places = Places(project.root)
         self.machine: Machine = this_machine()
         self.hashes = FileHashes(self.places.work / "hashes.json")
+        self.cache = find_cache(environment, self.places.cache)
         self.rows = load_variant_table()
         self._tools: Toolchain | None = None
+        self._headers: Headers | None = None
 
     def decide(self, package: Package) -> Decisions:
         return select(package, self.rows, self.machine)
@@ -93,19 +98,24 @@ class Builder:
         return self._tools
 
     def plan(self, package: Package, variant: Variant) -> BuildPlan:
-        """Plan one variant, from sources scanned now."""
-        self.hashes.renew()
-        memory = self.places.work / f"scan-{package.name}.json"
-        scanner = Scanner(package.root, memory, self.hashes, variant, self.tools(), self.environment)
+        """Plan one variant. A file is looked at once, until something is compiled or `renew` is called."""
+        if self._headers is None:
+            self._headers = Headers(self.cache.store, self.hashes, self.tools())
+        around = (self.cache.store, self.hashes, self._headers)
+        scanner = Scanner(package.root, *around, variant, self.tools(), self.environment)
         scanned = scanner.scan(compiled_sources(package, variant), self.jobs)
         python = tuple(
             (target, path, self.hashes.sha256(str(package.root / path)) or "")
             for target, path in shipped_python(package)
         )
-        objects = os.path.relpath(self.places.objects.resolve(), package.root.resolve())
-        made = plan(package, variant, self.tools(), Inputs(scanned, python), objects)
+        made = plan(package, variant, self.tools(), Inputs(scanned, python))
         self.hashes.save()
         return made
+
+    def renew(self) -> None:
+        """Look at every file anew: what was read earlier in this run may have changed since."""
+        self.hashes.renew()
+        self._headers = None
 
     def build(self, package: Package, variant: Variant, report: Report) -> Artifact:
         """Bring one artifact up to date."""
@@ -114,37 +124,56 @@ class Builder:
         if not is_current(made, folder):
             from hubkernels.build.work import locked, sweep  # noqa: PLC0415 - costs a no-change build 30 ms
 
+            self._tell_cache(report)
             with locked(self.places.work, report):
+                self.renew()
                 made = self.plan(package, variant)  # another build may have been at work while we waited
                 if not is_current(made, folder):
                     sweep(self.places.work, self.places.runs)
                     return self._make(made, package, variant, report)
         return Artifact(package.name, variant.tag, made.op_id, folder, fresh=False)
 
+    def _tell_cache(self, report: Report) -> None:
+        """Say once why the cache is not the usual one. Raises EnvironmentLacksError where one was named to no use."""
+        self.cache.require()
+        if self.cache.note:
+            report(self.cache.note)
+        self.cache = replace(self.cache, note=None)
+
     def _make(self, made: BuildPlan, package: Package, variant: Variant, report: Report) -> Artifact:
-        from hubkernels.build.run import Workplace, keep, outputs_of, run_steps  # noqa: PLC0415 - costs a no-change build 15 ms
+        from hubkernels.build.run import Workplace, keep, run_steps, take  # noqa: PLC0415 - costs a no-change build 15 ms
 
         before = self.hashes.stamps()
         provenance = self._provenance(package)
-
-        def unchanged() -> bool:
-            return self.hashes.stamps() == before and self.plan(package, variant).op_id == made.op_id
-
+        store = self.cache.store
         with self.places.scratch() as scratch:
             place = Workplace(package.root, self.places.work, scratch, self.jobs, self.environment)
-            outputs = outputs_of(made, place)
+            steps = take(made, store, scratch)
             try:
-                run_steps(made, tuple(outputs), place, report)
-            except HubkernelsError:
+                run_steps(made, steps, place, report)
+            except (HubkernelsError, KeyboardInterrupt):
                 with suppress(HubkernelsError):
-                    if unchanged():
-                        keep(outputs, package.root)  # what did compile need not be compiled again
+                    if not self._changes(before, made, package, variant):
+                        keep(steps, scratch, store, report)  # what did compile need not be compiled again
                 raise
-            staged = stage(made, package.root, scratch, {step.output: path for step, path in outputs.items()})
-            if not unchanged():
-                raise InputError(Problem(f"a file of {package.name} changed while it was built", hint="build again"))
-            keep(outputs, package.root)
+            staged = stage(made, package.root, scratch, {made.library: scratch / made.library})
+            if changes := self._changes(before, made, package, variant):
+                what = f"{', '.join(changes)} of {package.name} changed while it was built"
+                raise InputError(Problem(what, hint="build again"))
+            keep(steps, scratch, store, report)
             return publish(made, staged, self.places.artifact(package.name, variant.tag), provenance)
+
+    def _changes(
+        self, before: Mapping[str, Stamp | None], made: BuildPlan, package: Package, variant: Variant
+    ) -> list[str]:
+        """Files that were written, or are read now and were not or the other way round, since the plan was made."""
+        paths = {path for path, stamp in self.hashes.stamps().items() if stamp != before.get(path)}
+        if not paths:
+            self.renew()
+            if self.plan(package, variant).op_id != made.op_id:
+                paths = self.hashes.stamps().keys() ^ before.keys()
+                return _relative(paths, package.root) or ["an input"]
+        return _relative(paths, package.root)
 
     def build_all(
         self, packages: Iterable[Package], tags: Iterable[str], report: Report, *, leave_out: bool
@@ -157,6 +186,7 @@ class Builder:
             for variant in variants:
                 yield self.build(package, variant, report)
             self._report_strays(package, report)
+        self.cache.trim()
 
     def _report_strays(self, package: Package, report: Report) -> None:
         """Artifacts that build.toml no longer makes: the client may prefer one to what was built now."""
@@ -184,6 +214,14 @@ class Builder:
             "toolchain": toolchain_facts(self.tools()),
             "git": git_state(package.root, self.environment),
         }
+
+
+def _relative(paths: Iterable[str], root: Path) -> list[str]:
+    """Paths as the user spells them: those in the project from its root."""
+    return sorted(
+        os.path.relpath(path, root) if not path.startswith("/") or path.startswith(f"{root}/") else path
+        for path in paths
+    )
 
 
 def _require_plain(root: Path) -> None:
