@@ -16,6 +16,7 @@ def list_variants(packages: Packages = None, project: ProjectFolder = HERE, json
                 name: {
                     "accepted": [variant.tag for variant in decided.accepted],
                     "rejected": {r.variant.tag: list(r.reasons) for r in decided.rejected},
+                    "left-out": list(decided.left_out),
                 }
                 for name, decided in decisions.items()
             }
@@ -26,3 +27,5 @@ def list_variants(packages: Packages = None, project: ProjectFolder = HERE, json
         rows = [("  build", variant.tag, "") for variant in decided.accepted]
         rows += [("  -", r.variant.tag, "; ".join(r.reasons)) for r in decided.rejected]
         columns(rows)
+        for line in decided.left_out:
+            say(f"  note: {line}")

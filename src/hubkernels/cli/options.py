@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hubkernels.cli.console import warnings
 from hubkernels.host.cpu import usable_cores
 
 if TYPE_CHECKING:
@@ -33,5 +34,6 @@ def open_project(
     from hubkernels.config import load_project  # noqa: PLC0415
 
     project = load_project(folder)
+    warnings(project.warnings)
     builder = Builder(project, os.environ, jobs or usable_cores())
     return builder, find_packages(project, packages or ())

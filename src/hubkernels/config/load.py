@@ -16,25 +16,28 @@ BUILD_TOML = "build.toml"
 
 def load_project(root: Path) -> Project:
     """Read ``root/build.toml`` in either form. Raises InputError with every problem of the file and its members'."""
+    packages, problems = read_project(root)
+    problems.raise_if_any()
+    return Project(root, packages, tuple(problems.warnings))
+
+
+def read_project(root: Path) -> tuple[tuple[Package, ...], Problems]:
+    """The packages as far as they can be read, and what is wrong with them."""
     document = Document.read(root / BUILD_TOML)
     problems = Problems(document)
     if is_workspace(document.table):
-        packages = _load_workspace(problems, root)
-    else:
-        packages = (read_package(document.table, problems, root, UPSTREAM),)
-    problems.raise_if_any()
-    return Project(root, packages)
+        return _load_workspace(problems, root), problems
+    return (read_package(document.table, problems, root, UPSTREAM),), problems
 
 
 def find_tables(package: Package) -> tuple[RawTable, Problems]:
-    """The edition-5 tables of a package that was loaded, and a list that names its keys as the user wrote them."""
+    """The edition-5 tables of a package that was read, and a list that names its keys as the user wrote them."""
     document = Document.read(package.root / BUILD_TOML)
     problems = Problems(document)
     if not package.home:
         return document.table, problems
-    expansions, _ = read_workspace(document.table, problems)
-    problems.raise_if_any()
-    expansion = expansions[package.name]
+    expansions, _ = read_workspace(document.table, Problems(document))
+    expansion = expansions[str(package.home[-1])]
     return expansion.table, problems.within(expansion.origins)
 
 
@@ -60,4 +63,4 @@ def _load_member(problems: Problems, index: int, folder: Path) -> Package | None
         place = problems.document.where(("workspace", "members", index))
         problems.found += [replace(problem, where=problem.where or place) for problem in error.problems]
         return None
-    return read_package(document.table, Problems(document, found=problems.found), folder, UPSTREAM)
+    return read_package(document.table, problems.of(document), folder, UPSTREAM)

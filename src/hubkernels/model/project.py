@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hubkernels.errors import Problem
 from hubkernels.model.backend import Backend
 from hubkernels.model.version import Version
 
@@ -127,7 +128,11 @@ class Package:
 
 @dataclass(frozen=True)
 class Project:
-    """A folder with a build.toml, and the packages it declares, in file order."""
+    """A folder with a build.toml, and the packages it declares, in file order.
+
+    warnings: what is likely not meant in these files, though a build can go on.
+    """
 
     root: Path
     packages: tuple[Package, ...]
+    warnings: tuple[Problem, ...] = ()
