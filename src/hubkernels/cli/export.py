@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -36,5 +38,24 @@ def export(  # noqa: PLR0913, PLR0917 - typer makes options of parameters
         say(f"compared what the compiler reads: {', '.join(done.checked)}")
 
 
-def _wheels(package: str, tags: list[str], output: Path, project: Path) -> None:
-    raise NotImplementedError
+def _wheels(name: str, tags: Sequence[str], output: Path, project: Path) -> None:
+    from hubkernels.build.pipeline import Places, find_packages  # noqa: PLC0415 - `--help` does without
+    from hubkernels.config import load_project  # noqa: PLC0415
+    from hubkernels.export.project import licences  # noqa: PLC0415
+    from hubkernels.export.variants import built_variants  # noqa: PLC0415
+    from hubkernels.export.wheel import plan_wheel, write_wheel  # noqa: PLC0415
+
+    found = load_project(project)
+    (package,) = find_packages(found, [name])
+    built = built_variants(package, Places(found.root).build / package.name, tags)
+    terms = licences(package, found.root, report)
+    wheels = [plan_wheel(package, variant, folder, terms) for folder, variant in built.items()]
+    for wheel in wheels:
+        say(str(write_wheel(wheel, output, _epoch(os.environ.get("SOURCE_DATE_EPOCH")))))
+
+
+def _epoch(text: str | None) -> int | None:
+    if text is not None and not text.isdecimal():
+        where = "environment: SOURCE_DATE_EPOCH"
+        raise InputError(Problem(f"{text!r} is not a time in seconds since 1970", where=where))
+    return None if text is None else int(text)

@@ -59,7 +59,7 @@ def export_project(package: Package, builder: Builder, folder: Path, report: Rep
             report(f"{package.name}: no variant can be built here, so no compiler has looked at the copy")
         read = {variant: headers_read(package, variant, builder, Path(name)) for variant in variants}
         paths, contents = collect(package, frozenset().union(*read.values()))
-        contents = {**contents, **_licences(package, builder.project.root, report)}
+        contents = {**contents, **licences(package, builder.project.root, report)}
         _write(contents, staged)
         for variant, known in read.items():
             _compare(staged, variant, builder, {paths[path] for path in known})
@@ -168,13 +168,13 @@ def _beside(package: Package) -> Iterator[str]:
         yield from (path.relative_to(package.root).as_posix() for path in sorted(package.root.glob(pattern)))
 
 
-def _licences(package: Package, root: Path, report: Report) -> dict[str, Path | bytes]:
-    """The licence files that lie nearest: in the package's folder, or in its project's."""
+def licences(package: Package, root: Path, report: Report) -> dict[str, Path]:
+    """The licence files that lie nearest: in the package's folder, or in that of its project, ``root``."""
     for folder in (package.root, root):
         found = {path.name: path for pattern in LICENCES for path in sorted(folder.glob(pattern)) if path.is_file()}
         if found:
-            return dict(found)
-    report(f"{package.name}: there is no licence file in {package.root} to go with the export")
+            return found
+    report(f"{package.name}: there is no licence file in {package.root} to go along")
     return {}
 
 
