@@ -19,12 +19,18 @@ from hubkernels.check.isa import IsaObject, check_objects, encoding, instruction
 from hubkernels.config import load_project
 from hubkernels.model.isa import ISAS
 from hubkernels.model.plan import BuildPlan, Step
+from hubkernels.model.variant import Variant
 from tests.conftest import REPOSITORY
 
 pytest.importorskip("torch", reason="builds take the headers of an installed torch")
 
 HERE = Builder(load_project(REPOSITORY), os.environ, jobs=2)
-TARGETS = [(package, variant) for package in HERE.project.packages for variant in choose(HERE.decide(package), package)]
+TARGETS = [
+    (package, variant)
+    for package in HERE.project.packages
+    for variant in choose(HERE.decide(package), package)
+    if isinstance(variant, Variant)
+]
 SOURCES = [source.path for package, variant in TARGETS for source in compiled_sources(package, variant)]
 TIERS = [source for source in SOURCES if Path(source).name.startswith("avx")]
 

@@ -80,6 +80,11 @@ def _uid(package: Package, variant: Variant, tools: Toolchain, keys: Sequence[st
         "_ops.py": OPS_PY,
         "metadata": metadata(package, variant, ""),
     }
+    return uid_of(content)
+
+
+def uid_of(content: Mapping[str, object]) -> str:
+    """The last part of an op id, from all that the artifact is made of."""
     # Base 32: lower case and digits, since some disks are blind to case and the client splits ids at underscores.
     return base64.b32encode(bytes.fromhex(_digest(content))).decode().lower()[:UID_LENGTH]
 

@@ -35,7 +35,7 @@ class Workplace:
 
 def take(plan: BuildPlan, store: Store, made: Path) -> tuple[Step, ...]:
     """Copy to the folder ``made`` what was made before; tells the steps that remain."""
-    if store.take(plan.library, made / plan.library):
+    if plan.library and store.take(plan.library, made / plan.library):
         return ()
     return tuple(step for step in plan.steps if not store.take(step.output, made / step.output))
 

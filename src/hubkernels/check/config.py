@@ -10,7 +10,7 @@ from typing import Any
 from hubkernels.build.select import BOUNDS, candidates
 from hubkernels.build.sources import shipped_python
 from hubkernels.config.document import Problems, RawTable
-from hubkernels.config.load import find_tables, read_project
+from hubkernels.config.load import find_tables, read_files
 from hubkernels.config.positions import KeyPath
 from hubkernels.config.variant_table import VariantRow, load_variant_table
 from hubkernels.errors import InputError, Problem, nearest
@@ -37,7 +37,9 @@ class ConfigReport:
 
 def check_config(root: Path) -> ConfigReport:
     """Check the files of every package. Raises InputError where there is no build.toml, or it is not TOML."""
-    packages, found = read_project(root)
+    readable, unreadable, found = read_files(root)
+    found.found += [problem for member in unreadable for problem in member.problems]
+    packages = (*readable, *(member.package for member in unreadable if member.package))
     rows = load_variant_table()
     for package in packages:
         if PACKAGE_NAME.fullmatch(package.name):  # else the name is the problem, and its folder is not known

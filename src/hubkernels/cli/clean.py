@@ -11,6 +11,7 @@ import typer
 from hubkernels.cli.console import columns, report, say, size_text
 from hubkernels.cli.options import HERE, Packages, ProjectFolder
 from hubkernels.errors import InputError, Problem
+from hubkernels.model.project import PACKAGE_NAME
 
 Cache = Annotated[bool, typer.Option("--cache", help="Empty the cache of all projects instead.")]
 
@@ -21,11 +22,14 @@ def clean(packages: Packages = None, project: ProjectFolder = HERE, cache: Cache
         _empty_cache(project, packages)
         return
     from hubkernels.build.clean import clean  # noqa: PLC0415 - `--help` does without
-    from hubkernels.build.pipeline import Places, find_packages  # noqa: PLC0415
-    from hubkernels.config import load_project  # noqa: PLC0415
+    from hubkernels.build.many import find_packages  # noqa: PLC0415
+    from hubkernels.build.pipeline import Places  # noqa: PLC0415
+    from hubkernels.config import read_project  # noqa: PLC0415
 
-    found = load_project(project)
+    found = read_project(project)
     names = [package.name for package in find_packages(found, packages or ())]
+    if not packages:
+        names += [member.name for member in found.unreadable if PACKAGE_NAME.fullmatch(member.name)]
     removed = clean(Places(found.root), names, report, work=not packages)
     if not removed:
         say("nothing to remove")

@@ -39,7 +39,8 @@ def export(  # noqa: PLR0913, PLR0917 - typer makes options of parameters
 
 
 def _wheels(name: str, tags: Sequence[str], output: Path, project: Path) -> None:
-    from hubkernels.build.pipeline import Places, find_packages  # noqa: PLC0415 - `--help` does without
+    from hubkernels.build.many import find_packages  # noqa: PLC0415 - `--help` does without
+    from hubkernels.build.pipeline import Places  # noqa: PLC0415
     from hubkernels.config import load_project  # noqa: PLC0415
     from hubkernels.export.project import licences  # noqa: PLC0415
     from hubkernels.export.variants import built_variants  # noqa: PLC0415

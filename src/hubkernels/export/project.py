@@ -11,19 +11,20 @@ from pathlib import Path
 
 from hubkernels.build.pipeline import Builder
 from hubkernels.build.report import Report
-from hubkernels.build.scan import Scanner, search_folders
-from hubkernels.build.sources import USUAL_FOLDERS, compiled_sources, shipped_python
+from hubkernels.build.scan import HEADERS, search_folders
+from hubkernels.build.sources import USUAL_FOLDERS, shipped_python
 from hubkernels.config import load_project
 from hubkernels.config.document import RawTable
 from hubkernels.config.edition import NEWEST_EDITION
 from hubkernels.config.explain import toml_value
-from hubkernels.config.load import BUILD_TOML, find_tables
+from hubkernels.config.load import find_tables
+from hubkernels.config.members import BUILD_TOML
 from hubkernels.config.positions import KeyPath
 from hubkernels.errors import CheckFailedError, InputError, Problem
 from hubkernels.export.includes import Move, Tree, write_source
 from hubkernels.export.layout import field_paths
 from hubkernels.export.toml import edition5, write_toml
-from hubkernels.host.files import FileHashes, disk_errors, read_errors, replace_folder
+from hubkernels.host.files import disk_errors, read_errors, replace_folder
 from hubkernels.model.project import KernelSection, Package, Torch, TorchNoarch, TvmFfi
 from hubkernels.model.variant import Variant
 
@@ -54,10 +55,10 @@ def export_project(package: Package, builder: Builder, folder: Path, report: Rep
         scratch = tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.")
     with scratch as name:
         staged = Path(name) / "project"
-        variants = builder.decide(package).accepted if isinstance(package.framework, Torch) else ()
+        variants = [v for v in builder.decide(package).accepted if isinstance(v, Variant)]
         if not variants and package.sections:
             report(f"{package.name}: no variant can be built here, so no compiler has looked at the copy")
-        read = {variant: headers_read(package, variant, builder, Path(name)) for variant in variants}
+        read = {variant: headers_read(package, variant, builder) for variant in variants}
         paths, contents = collect(package, frozenset().union(*read.values()))
         contents = {**contents, **licences(package, builder.project.root, report)}
         _write(contents, staged)
@@ -67,12 +68,9 @@ def export_project(package: Package, builder: Builder, folder: Path, report: Rep
     return Exported(folder, tuple(sorted(contents)), tuple(variant.tag for variant in variants))
 
 
-def headers_read(package: Package, variant: Variant, builder: Builder, scratch: Path) -> frozenset[str]:
+def headers_read(package: Package, variant: Variant, builder: Builder) -> frozenset[str]:
     """Files of the project that the compiler reads for one variant, sources too."""
-    hashes = FileHashes(scratch / "hashes.json")
-    scanner = Scanner(package.root, scratch / "scan.json", hashes, variant, builder.tools(), builder.environment)
-    scanned = scanner.scan(compiled_sources(package, variant), builder.jobs)
-    named = {name for source in scanned for name, _ in source.inputs}
+    named = {name for source in builder.scan(package, variant) for name, _ in source.inputs} - {HEADERS}
     own = (name for name in named if not posixpath.isabs(name))  # the system keeps its own
     return frozenset(name for name in own if name.startswith("../") or (package.root / name).is_file())
 
@@ -193,7 +191,7 @@ def _write(contents: Mapping[str, Path | bytes], folder: Path) -> None:
 def _compare(folder: Path, variant: Variant, builder: Builder, expected: Collection[str]) -> None:
     """Raise CheckFailedError unless a compiler reads just the copies of what it read before."""
     (package,) = load_project(folder).packages
-    read = headers_read(package, variant, builder, folder.parent)
+    read = headers_read(package, variant, builder)
     if strange := sorted(read ^ set(expected)):
         listed = (f"  {'+' if path in read else '-'} {path}" for path in strange)
         what = f"the export of {package.name} would read other files (+) or not read some (-)"

@@ -21,7 +21,7 @@ from hubkernels.host.files import read_errors, write_atomically
 from hubkernels.model.artifact import METADATA
 from hubkernels.model.digest import hashed_files
 from hubkernels.model.project import Package
-from hubkernels.model.variant import Variant
+from hubkernels.model.variant import AnyVariant, Variant
 
 FIRST_ZIP_TIME = 315532800  # a zip file's clock begins with 1980
 PYTHON = "3.9"
@@ -55,8 +55,8 @@ class Wheel:
         return f"{self.stem}-{self.tag}.whl"
 
 
-def plan_wheel(package: Package, variant: Variant | None, artifact: Path, licences: Mapping[str, Path]) -> Wheel:
-    """What the wheel of one artifact consists of. variant: None for Python files alone.
+def plan_wheel(package: Package, variant: AnyVariant, artifact: Path, licences: Mapping[str, Path]) -> Wheel:
+    """What the wheel of one artifact consists of.
 
     Raises CheckFailedError for an artifact that the client would refuse, or that no tag is true of.
     """
@@ -65,7 +65,9 @@ def plan_wheel(package: Package, variant: Variant | None, artifact: Path, licenc
     _refuse_kernel_depends(package, variant)
     names = sorted((*hashed_files(artifact), METADATA))
     libraries = [artifact / name for name in names if name.endswith(".so")]
-    tag = f"cp39-abi3-{platform_tag(libraries[0], variant.platform)}" if variant and libraries else "py3-none-any"
+    tag = (
+        f"cp39-abi3-{platform_tag(libraries[0], variant.platform)}" if isinstance(variant, Variant) else "py3-none-any"
+    )
     return Wheel(
         package=package,
         version=_version(package, variant, artifact.name),
@@ -163,29 +165,29 @@ def _fields(pairs: Iterable[tuple[str, str]]) -> str:
     return "".join(f"{name}: {value}\n" for name, value in pairs)
 
 
-def _version(package: Package, variant: Variant | None, tag: str) -> str:
+def _version(package: Package, variant: AnyVariant, tag: str) -> str:
     """The version of build.toml, and what tells two wheels of it apart: the backend, and a torch it is bound to."""
-    if variant is None:
+    if not isinstance(variant, Variant):
         return f"{package.version}+{tag.removeprefix('torch-')}"
     bound = "" if variant.stable_abi else f"torch{variant.torch.digits}."
     digits = variant.backend_version.digits if variant.backend_version else ""
     return f"{package.version}+{bound}{variant.backend.tag}{digits}"
 
 
-def _torch(variant: Variant | None) -> str:
-    if variant is None:
+def _torch(variant: AnyVariant) -> str:
+    if not isinstance(variant, Variant):
         return "torch"
     return f"torch>={variant.torch}" if variant.stable_abi else f"torch=={variant.torch}.*"
 
 
-def _python_depends(package: Package, variant: Variant | None) -> list[str]:
-    own = package.requirements.get(variant.backend.name) if variant else None
+def _python_depends(package: Package, variant: AnyVariant) -> list[str]:
+    own = package.requirements.get(variant.backend.name)
     names = {*package.python_depends, *(own.python_depends if own else ())}
     return sorted(_DISTRIBUTIONS.get(name, name) for name in names)
 
 
-def _refuse_kernel_depends(package: Package, variant: Variant | None) -> None:
-    own = package.requirements.get(variant.backend.name) if variant else None
+def _refuse_kernel_depends(package: Package, variant: AnyVariant) -> None:
+    own = package.requirements.get(variant.backend.name)
     needed = (*package.kernel_depends, *(own.kernel_depends if own else ()))
     if needed:
         names = ", ".join(kernel.repo_id for kernel in needed)
