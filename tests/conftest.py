@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -176,6 +176,22 @@ class Ran:
 
 
 Cli = Callable[..., Ran]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def session_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The tests share a cache of their own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HUBKERNELS_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture
+def cold_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache for one test. Tells where its entries are."""
+    folder = tmp_path_factory.mktemp("cold")
+    monkeypatch.setenv("HUBKERNELS_CACHE", str(folder))
+    return folder / "objects"
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
@@ -51,18 +50,14 @@ def test_what_no_source_reads_affects_nothing_outside_its_folder(
 ) -> None:
     file = built / path
     before = file.read_text() if file.exists() else None
-    times = [(folder, folder.stat()) for folder in {file.parent, built}]
     try:
         file.write_text((before or "") + "// more\n")
-        for folder, stat in times:  # a list also ends when a folder that was searched has a new entry
-            os.utime(folder, ns=(stat.st_atime_ns, stat.st_mtime_ns))
         assert reasons(built) == expected
     finally:
         file.unlink() if before is None else file.write_text(before)
 
 
 def test_a_header_outside_its_folder_affects_who_reads_it(built: Path) -> None:
-    assert main(["build", "-C", str(built)]) == 0  # other tests changed folders that are searched
     edit(built / "second/y.h")
     try:
         found = reasons(built)
@@ -77,6 +72,6 @@ def test_a_header_that_is_gone_affects_who_reads_another_of_that_name(built: Pat
     (built / "first/x.h").unlink()
     try:
         assert main(["build", "-C", str(built)]) == 0  # now bb reads second/x.h
-        assert reasons(built)["bb-kernel"] == "first/x.h is gone, in whose stead it may read another"
+        assert reasons(built)["bb-kernel"] == "first/x.h is gone, in whose stead it reads another"
     finally:
         (built / "first/x.h").write_text("#pragma once\n")

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from hubkernels.check.builds import COMPILED, NOARCH, check_artifact, check_builds
-from hubkernels.check.metadata import PYTHON_DEPENDS
 from hubkernels.errors import EnvironmentLacksError, InputError
+from hubkernels.model.client import PYTHON_DEPENDS
 from hubkernels.model.digest import digest_folder
 from tests.conftest import Cli
 

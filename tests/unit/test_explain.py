@@ -29,10 +29,10 @@ cuda = { depends = ["torch"], cuda-capabilities = ["9.0"] }
 torch = { src = ["binding.cpp"] }
 [package.two-words.general]
 version = 3
-upstream = "https://example.org/a \\"b\\" \\u007f"
+upstream = "https://example.org/a\\"b\\"\\u007f"
 hub = { repo-id = "org/two-words", branch = "v3" }
 kernel-depends = [{ repo-id = "org/other", version = 1 }]
-cuda = { minver = "12.6", python-depends = ["einops"] }
+cuda = { minver = "12.6", python-depends = ["nvidia-cutlass-dsl"] }
 [package.two-words.kernel.cpu]
 backend = "cpu"
 src = [

@@ -25,8 +25,8 @@ def is_current(plan: BuildPlan, folder: Path) -> bool:
     return noted and set(files) == plan.file_names and found == with_digest(dict(plan.metadata), files)
 
 
-def stage(plan: BuildPlan, root: Path, scratch: Path, made: Mapping[str, Path]) -> Path:
-    """Put the artifact together in ``scratch``. made: outputs of this run that do not have their names yet."""
+def stage(plan: BuildPlan, root: Path, scratch: Path) -> Path:
+    """Put the artifact together in ``scratch``, where the outputs of its steps are."""
     staged = scratch / plan.variant
     with disk_errors(staged):
         staged.mkdir()
@@ -38,7 +38,7 @@ def stage(plan: BuildPlan, root: Path, scratch: Path, made: Mapping[str, Path]) 
             elif file.source is not None:
                 shutil.copyfile(root / file.source, target)
         if plan.library is not None:
-            shutil.copyfile(made.get(plan.library, root / plan.library), staged / plan.library_name)
+            shutil.copyfile(scratch / plan.library, staged / plan.library_name)
         (staged / METADATA).write_bytes(_json(with_digest(dict(plan.metadata), digest_folder(staged))))
     return staged
 

@@ -46,6 +46,7 @@ class Explanation:
     toolchain: dict[str, str]
     targets: tuple[Target, ...]
     rejected: tuple[Rejection, ...]
+    left_out: tuple[str, ...] = ()
 
 
 def explain(builder: Builder, package: Package, tags: Iterable[str]) -> Explanation:
@@ -55,7 +56,7 @@ def explain(builder: Builder, package: Package, tags: Iterable[str]) -> Explanat
     tools = toolchain_facts(builder.tools()) if compiled else {}
     targets = tuple(_target(builder, package, variant, tools) for variant in decisions.accepted)
     path = {"path": " ".join(builder.tools().compiler.command)} if tools else {}
-    return Explanation(package.name, tools | path, targets, decisions.rejected)
+    return Explanation(package.name, tools | path, targets, decisions.rejected, decisions.left_out)
 
 
 def _only(decisions: Decisions, package: Package, tags: frozenset[str]) -> Decisions:

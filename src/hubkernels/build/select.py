@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from hubkernels.build.archs import left_out, why_no_arch, why_no_dependency
 from hubkernels.config.variant_table import VariantRow
 from hubkernels.errors import EnvironmentLacksError, HubkernelsError, InputError, Problem, nearest
 from hubkernels.host.machine import OLDEST_TORCH, Machine
@@ -21,13 +22,14 @@ def select(package: Package, rows: Iterable[VariantRow], machine: Machine) -> De
     """Decide on every variant that the table and the package make possible."""
     accepted: list[AnyVariant] = []
     rejected: list[Rejection] = []
+    rows = tuple(rows)
     for variant in candidates(package, rows):
         of_package, of_machine = _reasons(package, variant, machine)
         if of_package or of_machine:
             rejected.append(Rejection(variant, of_package, of_machine))
         else:
             accepted.append(variant)
-    return Decisions(tuple(accepted), tuple(rejected))
+    return Decisions(tuple(accepted), tuple(rejected), left_out(package, rows))
 
 
 def _reasons(package: Package, variant: AnyVariant, machine: Machine) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -161,12 +163,23 @@ def _has_sources(package: Package, variant: Variant, _: Machine) -> str | None:
     return f"no sources: torch.src is empty and no kernel section has backend {variant.backend.name}"
 
 
+def _archs_remain(package: Package, variant: Variant, _: Machine) -> str | None:
+    return why_no_arch(package, variant)
+
+
+def _dependencies_are_provided(package: Package, variant: Variant, _: Machine) -> str | None:
+    return why_no_dependency(package, variant)
+
+
+BOUNDS: tuple[Rule, ...] = (_torch_is_in_bounds, _release_is_in_bounds, _archs_remain)
+"""The limits that a package sets itself."""
+
 PACKAGE_RULES: tuple[Rule, ...] = (
     _backend_is_declared,
     _framework_is_built,
-    _torch_is_in_bounds,
-    _release_is_in_bounds,
+    *BOUNDS,
     _has_sources,
+    _dependencies_are_provided,
 )
 """What build.toml says against a variant, wherever it is built."""
 

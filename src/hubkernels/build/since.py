@@ -100,17 +100,16 @@ def _inputs(builder: Builder, package: Package, changes: Changes, shared: list[s
     """Files that the compiler read, by the lists of earlier builds; where there are none, any that is shared."""
     if not isinstance(package.framework, Torch | TvmFfi):
         return None
-    inputs = builder.remembered_inputs(package)
-    if inputs is None:
+    reads = builder.reads(package)
+    if reads is None:
         beyond = (path for folder in _search_folders(package) for path in changes.below(package.root / folder))
         why = "which it may read: what it reads is not known before a build"
         return next((f"{changes.say(path)}, {why}" for path in (*beyond, *shared)), None)
-    names = {os.path.basename(path) for path in inputs}  # noqa: PTH119 - thousands of them
-    for path, letter in changes.paths.items():
-        if path in inputs:
+    for path in changes.paths:
+        if path in reads.files:
             return f"{changes.say(path)}, which it reads"
-        if letter == "D" and os.path.basename(path) in names:  # noqa: PTH119
-            return f"{changes.say(path)}, in whose stead it may read another"
+        if any(_is_below(path, absent) for absent in reads.absent):
+            return f"{changes.say(path)}, in whose stead it reads another"
     return None
 
 

@@ -54,7 +54,7 @@ def source_groups(package: Package, variant: Variant) -> tuple[Group, ...]:
 
 
 def compiled_sources(package: Package, variant: Variant) -> tuple[Source, ...]:
-    """The sources of one variant; one that two sections name is compiled with the first one's flags.
+    """The sources of one variant. One that two sections name is compiled once, with the flags of both: upstream's way.
 
     Raises InputError for files that do not exist.
     """
@@ -64,7 +64,8 @@ def compiled_sources(package: Package, variant: Variant) -> tuple[Source, ...]:
     for group in groups:
         for path in group.sources:
             if is_compiled(path, variant.backend):
-                found.setdefault(path, Source(path, group.flags))
+                before = found[path].flags if path in found else ()
+                found[path] = Source(path, before if before == group.flags else (*before, *group.flags))
     return tuple(found.values())
 
 

@@ -14,27 +14,14 @@ from typing import Any
 
 from hubkernels.model.artifact import METADATA
 from hubkernels.model.backend import BACKENDS
+from hubkernels.model.client import COMMIT, GIT_URL, PYTHON_DEPENDS
 from hubkernels.model.digest import ALGORITHM, digest_folder
 from hubkernels.model.project import PACKAGE_NAME
 
 Found = Iterator[tuple[str, str]]
 
-PYTHON_DEPENDS: Mapping[str, frozenset[str]] = {
-    "": frozenset({"einops", "helion", "tvm-ffi"}),
-    "cuda": frozenset({"nvidia-cutlass-dsl"}),
-    "xpu": frozenset({"onednn"}),
-    "neuron": frozenset({"nki"}),
-}
-"""Packages that the client lets a kernel depend on: for every backend, and for one. Others fail to load."""
-
 _UID = re.compile(r"[a-z0-9]+")
-_HOST = r"([\w-]+\.)*[a-z][\w-]*"
-_GIT_URL = re.compile(
-    rf"(https?|git|ssh|git\+ssh|git\+https?)://([^\s/@:]+@)?{_HOST}(:[1-5]?\d{{1,4}})?(/\S*)?|[\w.-]+@{_HOST}:[^\s/]\S*",
-    re.ASCII | re.IGNORECASE,
-)
 _THREE_PARTS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){2}")
-_COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 _VERSIONS = 1 << 64
 
 _FIELDS: Mapping[str, type] = {"name": str, "id": str, "license": str, "python-depends": list, "backend": dict}
@@ -139,7 +126,7 @@ def _backend(metadata: Mapping[str, Any]) -> Iterator[str]:
 
 def _links(metadata: Mapping[str, Any]) -> Iterator[str]:
     for key in ("upstream", "source"):
-        if key in metadata and not _GIT_URL.fullmatch(str(metadata[key])):
+        if key in metadata and not GIT_URL.fullmatch(str(metadata[key])):
             yield f"{key} is not a git URL of a host with a name: {metadata[key]!r}"
     minver = metadata.get("kernels-minver", "0.0.0")
     if not isinstance(minver, str) or not _THREE_PARTS.fullmatch(minver):
@@ -168,7 +155,7 @@ def _git_state(where: str, state: object) -> Iterator[str]:
     if "sha" in state:
         yield f"{where}.sha is the old name of commit"
     commit, dirty = state.get("commit"), state.get("dirty")
-    if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
+    if not isinstance(commit, str) or not COMMIT.fullmatch(commit):
         yield f"{where}.commit must be a full hash, found {commit!r}"
     if not isinstance(dirty, bool):
         yield f"{where}.dirty must be true or false, found {dirty!r}"

@@ -1,4 +1,4 @@
-"""`kernel-builder check`: load, builds, parity."""
+"""`kernel-builder check`: config, builds, load, parity."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from hubkernels.cli.console import columns, say, say_json
+from hubkernels.cli.console import columns, say, say_json, warnings
 from hubkernels.cli.console import report as report_line
 from hubkernels.cli.options import HERE, Json, Packages, ProjectFolder, Since, Variants, open_project
 from hubkernels.errors import CheckFailedError, InputError, Problem, combined
@@ -16,6 +16,22 @@ if TYPE_CHECKING:
     from hubkernels.model.project import Package
 
 app = typer.Typer(help="Check finished artifacts.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.command("config")
+def config(project: ProjectFolder = HERE, json: Json = False) -> None:
+    """Check the build.toml files of a project, and that the files which they name exist."""
+    from hubkernels.check.config import check_config  # noqa: PLC0415 - `--help` does without
+
+    report = check_config(project)
+    if json:
+        say_json(report.to_json())
+    else:
+        warnings(report.warnings)
+    if report.errors:
+        raise InputError(*report.errors)
+    if not json:
+        columns([("ok", name) for name in report.packages])
 
 
 @app.command("builds")

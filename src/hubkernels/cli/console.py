@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
+
+from hubkernels.errors import Problem
 
 if TYPE_CHECKING:
     from hubkernels.build.report import Progress
@@ -22,6 +24,11 @@ def say_json(value: object) -> None:
 
 def error(text: str) -> None:
     typer.echo(f"error: {text}", err=True)
+
+
+def warnings(found: Iterable[Problem]) -> None:
+    for problem in found:
+        typer.echo(f"warning: {problem}", err=True)
 
 
 def report(event: Progress | str) -> None:

@@ -58,6 +58,8 @@ def _rows(item: Explanation) -> Iterator[tuple[str, str]]:
             yield f"  {section.name}", f"{' '.join(section.sources)}: {' '.join(section.flags)}"
     for rejection in item.rejected:
         yield "not built", f"{rejection.variant.tag}: {'; '.join(rejection.reasons)}"
+    for line in item.left_out:
+        yield "note", line
 
 
 def _as_json(item: Explanation) -> dict[str, Any]:
@@ -66,6 +68,7 @@ def _as_json(item: Explanation) -> dict[str, Any]:
         "toolchain": item.toolchain,
         "targets": [_target_as_json(target) for target in item.targets],
         "rejected": {rejection.variant.tag: list(rejection.reasons) for rejection in item.rejected},
+        "left-out": list(item.left_out),
     }
 
 

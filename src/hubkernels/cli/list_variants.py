@@ -30,6 +30,7 @@ def _as_json(decided: Decisions) -> dict[str, Any]:
     return {
         "accepted": [variant.tag for variant in decided.accepted],
         "rejected": {r.variant.tag: list(r.reasons) for r in decided.rejected},
+        "left-out": list(decided.left_out),
     }
 
 
@@ -39,3 +40,5 @@ def _print(decisions: Mapping[str, Decisions]) -> None:
         rows = [("  build", variant.tag, "") for variant in decided.accepted]
         rows += [("  -", r.variant.tag, "; ".join(r.reasons)) for r in decided.rejected]
         columns(rows)
+        for line in decided.left_out:
+            say(f"  note: {line}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hubkernels.cli.console import report
+from hubkernels.cli.console import report, warnings
 from hubkernels.cli.since import only_affected, unreadable_since
 from hubkernels.host.cpu import usable_cores
 
@@ -53,6 +53,7 @@ def open_readable(
     from hubkernels.config import read_project  # noqa: PLC0415
 
     project = read_project(folder)
+    warnings(project.warnings)
     builder = Builder(project, os.environ, jobs or usable_cores())
     return builder, find_packages(project, packages or ())
 

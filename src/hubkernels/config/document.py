@@ -73,18 +73,30 @@ class Problems:
     """What is wrong with a document, collected so that one run reports all of it.
 
     origins maps paths of the edition-5 form to the user's own where the workspace form moved them.
-    found is shared by all documents and packages of one load.
+    found: errors. warnings: what upstream builds all the same. Both are shared by all documents and packages of a load.
     """
 
     document: Document
     origins: Mapping[KeyPath, KeyPath] = field(default_factory=dict)
     found: list[Problem] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
 
     def add(self, path: KeyPath, what: str, hint: str | None = None) -> None:
-        """Note a problem, once: several packages may inherit one wrong key."""
+        """Note an error, once: several packages may inherit one wrong key."""
+        self._note(self.found, path, what, hint)
+
+    def warn(self, path: KeyPath, what: str, hint: str | None = None) -> None:
+        """Note what is likely not meant, though a build can go on."""
+        self._note(self.warnings, path, what, hint)
+
+    def _note(self, noted: list[Problem], path: KeyPath, what: str, hint: str | None) -> None:
         problem = Problem(what, self.document.where(self.origin(path)), hint)
-        if all((known.what, known.where) != (problem.what, problem.where) for known in self.found):
-            self.found.append(problem)
+        if all((known.what, known.where) != (problem.what, problem.where) for known in noted):
+            noted.append(problem)
+
+    def of(self, document: Document) -> Problems:
+        """The same lists, for another document."""
+        return Problems(document, found=self.found, warnings=self.warnings)
 
     def within(self, origins: Mapping[KeyPath, KeyPath]) -> Problems:
         """The same list, for a package whose keys the workspace form moved."""

@@ -6,16 +6,27 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from hubkernels.config.crosschecks import check_package
 from hubkernels.config.document import Problems, RawTable
+from hubkernels.config.flags import chooses_isa
+from hubkernels.config.older import missing_in_3, old_edition
 from hubkernels.config.reader import Defaults, Reader
+from hubkernels.config.values import (
+    read_archs,
+    read_branch,
+    read_git_url,
+    read_kernel_depends,
+    read_license,
+    read_python_depends,
+    read_python_suffixes,
+    read_repo_id,
+)
 from hubkernels.errors import did_you_mean
-from hubkernels.model.backend import BACKENDS, Backend
+from hubkernels.model.backend import BACKENDS, CUDA, ROCM, Backend
 from hubkernels.model.isa import ISAS
 from hubkernels.model.project import (
     PACKAGE_NAME,
-    PYTHON_SUFFIXES,
     Framework,
-    KernelDependency,
     KernelSection,
     Package,
     Requirements,
@@ -27,6 +38,8 @@ from hubkernels.model.version import Version
 
 NEWEST_EDITION, OLDEST_EDITION = 5, 4
 UNMARKED_EDITION = 4  # edition 5 was the first that says its number
+LAST_OLD_EDITION = 3
+MIGRATE = "kernel-builder update-build"
 
 TORCH_KEYS = ("cxx-flags", "include", "maxver", "minver", "pyext", "src", "stable-abi")
 NOARCH_KEYS = ("cuda_capabilities", "pyext", "rocm_archs")  # snake case is upstream's own here
@@ -84,7 +97,24 @@ WORKSPACE = Form(NEWEST_EDITION, frozenset(), 2)  # bindings of several packages
 
 def read_package(table: RawTable, problems: Problems, root: Path, form: Form) -> Package:
     """Read one package; what is wrong goes to ``problems``, and the result is then not to be used."""
-    return _read_tables(Reader(table, (), problems, form.package_keys), root, form)
+    if form is UPSTREAM and (found := old_edition(table)):
+        refuse_old(problems, found, table)
+        table = {"general": {"name": "", "version": 0, "license": "", "edition": 5, "backends": []}, "torch": {}}
+        problems = Problems(problems.document)  # of a stand-in: what the file holds means something else
+    reader = Reader(table, (), problems, form.package_keys)
+    package = _read_tables(reader, root, form)
+    check_package(reader, package)
+    return package
+
+
+def refuse_old(problems: Problems, edition: int, table: RawTable) -> None:
+    """Note that a file has to be migrated first."""
+    lacks = missing_in_3(table)
+    why = f": it lacks {' and '.join(lacks)}" if edition == LAST_OLD_EDITION else ""
+    hint = f"migrate it with `{MIGRATE}`"
+    if why:
+        hint = f"{hint}, or add what it lacks and edition = {NEWEST_EDITION}"
+    problems.add(("general",), f"build.toml is of edition {edition}, which is read no more{why}", hint)
 
 
 def check_defaults(workspace: Defaults) -> None:
@@ -118,19 +148,19 @@ def _read_tables(reader: Reader, root: Path, form: Form) -> Package:
     return Package(
         name=name,
         version=general.required_count("version") or 0,
-        license=general.required_text("license"),
+        license=read_license(general),
         backends=_backends(general),
         framework=_framework(reader, edition),
         root=root,
         python_source=python_source(reader.table, name, form),
         sections=_sections(reader, form),
         requirements=_requirements(general, edition),
-        kernel_depends=_kernel_depends(general),
-        python_depends=general.texts("python-depends"),
-        upstream=general.text("upstream"),
-        source=general.text("source"),
-        repo_id=hub.text("repo-id") if hub else None,
-        branch=hub.text("branch") if hub else None,
+        kernel_depends=read_kernel_depends(general),
+        python_depends=read_python_depends(general),
+        upstream=read_git_url(general, "upstream"),
+        source=read_git_url(general, "source"),
+        repo_id=read_repo_id(hub) if hub else None,
+        branch=read_branch(hub) if hub else None,
         parity=reader.texts("parity"),
         home=reader.problems.origin(()),
     )
@@ -151,7 +181,7 @@ def _edition(general: Reader, form: Form) -> int:
         hint = "update with `pip install -U hubkernels`"
     elif found < OLDEST_EDITION:
         what = f"edition {found} is older than this hubkernels reads ({OLDEST_EDITION})"
-        hint = "migrate the file with upstream's `kernel-builder update-build`"
+        hint = f"editions before {NEWEST_EDITION} had no such key: remove it, then `{MIGRATE}`"
     else:
         what, hint = f"edition {found} has no edition key", "remove the key, or say edition = 5"
     general.complain(what, "edition", hint=hint)
@@ -199,7 +229,7 @@ def _torch(torch: Reader, edition: int) -> Torch:
     return Torch(
         sources=torch.texts("src"),
         include=torch.texts("include"),
-        python_suffixes=_python_suffixes(torch),
+        python_suffixes=read_python_suffixes(torch),
         minver=torch.version("minver"),
         maxver=torch.version("maxver"),
         stable_abi=_stable_abi(torch, edition),
@@ -208,11 +238,15 @@ def _torch(torch: Reader, edition: int) -> Torch:
 
 
 def _torch_noarch(noarch: Reader, _: int) -> TorchNoarch:
-    return TorchNoarch(_python_suffixes(noarch), noarch.texts("cuda_capabilities"), noarch.texts("rocm_archs"))
+    return TorchNoarch(
+        read_python_suffixes(noarch),
+        read_archs(noarch, CUDA, "cuda_capabilities"),
+        read_archs(noarch, ROCM, "rocm_archs"),
+    )
 
 
 def _tvm_ffi(ffi: Reader, _: int) -> TvmFfi:
-    return TvmFfi(ffi.required_texts("src"), ffi.texts("include"), _python_suffixes(ffi), ffi.flags("cxx-flags"))
+    return TvmFfi(ffi.required_texts("src"), ffi.texts("include"), read_python_suffixes(ffi), ffi.flags("cxx-flags"))
 
 
 FRAMEWORKS: Mapping[str, tuple[tuple[str, ...], Callable[[Reader, int], Framework]]] = {
@@ -221,10 +255,6 @@ FRAMEWORKS: Mapping[str, tuple[tuple[str, ...], Callable[[Reader, int], Framewor
     "tvm-ffi": (TVM_FFI_KEYS, _tvm_ffi),
 }
 PACKAGE_KEYS = ("general", *FRAMEWORKS, "kernel")
-
-
-def _python_suffixes(reader: Reader) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*PYTHON_SUFFIXES, *reader.texts("pyext"))))
 
 
 def _stable_abi(torch: Reader, edition: int) -> dict[str, Version]:
@@ -252,21 +282,10 @@ def _requirements(general: Reader, edition: int) -> dict[str, Requirements]:
             found[backend.name] = Requirements(
                 reader.version("minver"),
                 reader.version("maxver"),
-                _kernel_depends(reader),
-                reader.texts("python-depends"),
+                read_kernel_depends(reader),
+                read_python_depends(reader, backend.name),
             )
     return found
-
-
-def _kernel_depends(reader: Reader) -> tuple[KernelDependency, ...]:
-    found = []
-    for index, item in reader.tables("kernel-depends"):
-        path = (*reader.path, "kernel-depends", index)
-        entry = Reader(item, path, reader.problems, ("repo-id", "version", "revision"))
-        if ("version" in item) == ("revision" in item):
-            entry.complain("exactly one of version and revision is needed")
-        found.append(KernelDependency(entry.required_text("repo-id"), entry.count("version"), entry.text("revision")))
-    return tuple(found)
 
 
 def _sections(reader: Reader, form: Form) -> tuple[KernelSection, ...]:
@@ -301,7 +320,7 @@ def _read_section(section: Reader, name: str, backend: Backend) -> KernelSection
         include=section.texts("include"),
         cxx_flags=section.flags("cxx-flags"),
         device_flags=section.flags(backend.device_flags_key) if backend.device_flags_key else (),
-        archs=section.texts(backend.archs_key) if backend.archs_key else (),
+        archs=read_archs(section, backend, backend.archs_key) if backend.archs_key else (),
         cuda_minver=section.version("cuda-minver"),
         isa=_isa(section),
     )
@@ -320,4 +339,8 @@ def _isa(section: Reader) -> str | None:
     isa = section.text("isa")
     if isa is not None and isa not in ISAS:
         section.complain(f"unknown isa {isa}", "isa", hint=did_you_mean(isa, ISAS))
+    for index, word in section.numbered_texts("cxx-flags") if isa else ():
+        if chooses_isa(word):
+            what = f"isa gives the flags of the instruction set, beside it stands {word}"
+            section.complain(what, "cxx-flags", index, hint="drop the flag, or the isa")
     return isa

@@ -29,30 +29,33 @@ def read_project(root: Path) -> Project:
     Members that cannot be read are kept aside. Raises InputError when the file of ``root`` itself has problems, then
     with those of its members too.
     """
-    path = root / BUILD_TOML
-    if not os.path.lexists(path) and (members := subfolders(root)):
-        return Project(root, *_read_members(members, Problems(Document(path, "", {})), root, ()))
-    document = Document.read(path)
-    problems = Problems(document)
-    if not is_workspace(document.table):
-        packages: tuple[Package, ...] = (read_package(document.table, problems, root, UPSTREAM),)
-        problems.raise_if_any()
-        return Project(root, packages)
-    packages, unreadable = _read_workspace(problems, root)
+    packages, unreadable, problems = read_files(root)
     if problems.found:
         raise InputError(*problems.found, *(problem for member in unreadable for problem in member.problems))
-    return Project(root, packages, unreadable)
+    return Project(root, packages, unreadable, tuple(problems.warnings))
+
+
+def read_files(root: Path) -> tuple[tuple[Package, ...], tuple[Unreadable, ...], Problems]:
+    """The packages of a project as far as they can be read, and what is wrong with the file of ``root``."""
+    path = root / BUILD_TOML
+    if not os.path.lexists(path) and (members := subfolders(root)):
+        problems = Problems(Document(path, "", {}))
+        return *_read_members(members, problems, root, ()), problems
+    document = Document.read(path)
+    problems = Problems(document)
+    if is_workspace(document.table):
+        return *_read_workspace(problems, root), problems
+    return (read_package(document.table, problems, root, UPSTREAM),), (), problems
 
 
 def find_tables(package: Package) -> tuple[RawTable, Problems]:
-    """The edition-5 tables of a package that was loaded, and a list that names its keys as the user wrote them."""
+    """The edition-5 tables of a package that was read, and a list that names its keys as the user wrote them."""
     document = Document.read(package.root / BUILD_TOML)
     problems = Problems(document)
     if not package.home:
         return document.table, problems
-    expansions, _ = read_workspace(document.table, problems)
-    problems.raise_if_any()
-    expansion = expansions[package.name]
+    expansions, _ = read_workspace(document.table, Problems(document))
+    expansion = expansions[str(package.home[-1])]
     return expansion.table, problems.within(expansion.origins)
 
 
@@ -96,9 +99,9 @@ def _read_member(problems: Problems, member: Member, root: Path) -> Package | Un
         place = problems.document.where(("workspace", *member.entry[:2]))
         problems.found += [replace(problem, where=place) for problem in error.problems]
         return None
-    own = Problems(document)
+    own = Problems(document, warnings=problems.warnings)
     package = read_package(document.table, own, folder, UPSTREAM)
-    return Unreadable(package.name or folder.name, folder, tuple(own.found)) if own.found else package
+    return Unreadable(package.name or folder.name, folder, tuple(own.found), package) if own.found else package
 
 
 def _namesake(problems: Problems, member: Member, package: Package) -> Unreadable | None:
@@ -108,4 +111,4 @@ def _namesake(problems: Problems, member: Member, package: Package) -> Unreadabl
         return None
     _, own = find_tables(package)
     own.add(("general", "name"), what)
-    return Unreadable(package.name, package.root, tuple(own.found))
+    return Unreadable(package.name, package.root, tuple(own.found), package)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from hubkernels.config.document import Problems, RawTable
+from hubkernels.config.flags import why_refused, why_suspicious
 from hubkernels.config.positions import KeyPath
 from hubkernels.errors import did_you_mean
 from hubkernels.model.version import Version
@@ -15,8 +16,6 @@ _TOML_NAMES = {str: "a string", int: "an integer", bool: "a boolean", float: "a 
 _VERSION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})*")
 _INTEGER_BITS = 63  # beside the sign: what TOML promises to read
 
-
-_BUILDERS_FLAGS = frozenset({"", "-o", "-c", "-E", "-S", "-fsyntax-only"})
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _ELSEWHERE = dict.fromkeys(("isa", "parity"), "a key of packages in a [workspace]: docs/build-toml.md")
 """Keys that are known, but not in every form of build.toml."""
@@ -36,6 +35,10 @@ class Reader:
 
     def complain(self, what: str, *keys: str | int, hint: str | None = None) -> None:
         self.problems.add((*self.path, *keys), what, hint)
+
+    def warn(self, what: str, *keys: str | int, hint: str | None = None) -> None:
+        """Note what is likely not meant, though a build can go on."""
+        self.problems.warn((*self.path, *keys), what, hint)
 
     def miss(self, what: str, *keys: str | int, hint: str | None = None) -> None:
         """Complain that the table is not whole."""
@@ -86,13 +89,14 @@ class Reader:
 
     def flags(self, key: str) -> tuple[str, ...]:
         """Words of a command line."""
-        for index, word in self.numbered_texts(key):
-            if word.startswith("@") or ",@" in word:
-                hint = "write its flags here: a change of the file would not be seen"
-                self.complain(f"{key} reads flags from a file: {word}", key, index, hint=hint)
-            elif word in _BUILDERS_FLAGS or word.startswith("-M"):
-                self.complain(f"{key} has a flag that is the builder's to give: {word!r}", key, index)
-        return self.texts(key)
+        words = self.numbered_texts(key)
+        before = ("", *(word for _, word in words))
+        for (index, word), previous in zip(words, before, strict=False):
+            if refused := why_refused(word, previous):
+                self.complain(f"{key} {refused[0]}", key, index, hint=refused[1])
+            elif suspicious := why_suspicious(word):
+                self.warn(f"{key} {suspicious[0]}", key, index, hint=suspicious[1])
+        return tuple(word for _, word in words)
 
     def tables(self, key: str) -> list[tuple[int, RawTable]]:
         """The tables of a list of tables, each with its index."""

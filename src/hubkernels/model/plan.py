@@ -9,10 +9,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Step:
-    """One command. It runs in the package's folder and makes ``output``, whose name is the hash of what it depends on.
+    """One command. It runs in the package's folder and makes ``output``, a name that is the hash of what it is made of.
 
-    The command writes to OUTPUT, a stand-in: the runner puts a temporary name there and renames when the command has
-    succeeded, so a file under ``output`` is always whole.
+    The command writes to OUTPUT, a stand-in, and reads outputs of other steps by their names: the runner puts paths
+    there, of its own choice, and renames when the command has succeeded, so a file under its name is always whole.
     subject: what is made something of: a source, or the library. after: outputs of the steps that come before.
     """
 

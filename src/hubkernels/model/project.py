@@ -132,11 +132,15 @@ class Package:
 
 @dataclass(frozen=True)
 class Unreadable:
-    """A member whose build.toml has problems. name: the package's, as far as it can be told, else the folder's."""
+    """A member whose build.toml has problems. name: the package's, as far as it can be told, else the folder's.
+
+    package: the rest of it, for who looks for more problems.
+    """
 
     name: str
     root: Path
     problems: tuple[Problem, ...]
+    package: Package | None = None
 
 
 @dataclass(frozen=True)
@@ -144,8 +148,10 @@ class Project:
     """A folder with a build.toml, or with folders that have one, and the packages of these files, in their order.
 
     unreadable: members that stand beside them; who asks for one, or for all, is told.
+    warnings: what is likely not meant in these files, though a build can go on.
     """
 
     root: Path
     packages: tuple[Package, ...]
     unreadable: tuple[Unreadable, ...] = ()
+    warnings: tuple[Problem, ...] = ()

@@ -74,10 +74,14 @@ class Rejection:
 
 @dataclass(frozen=True)
 class Decisions:
-    """The variants of one package: those to build, and why each other one is not built here."""
+    """The variants of one package: those to build, and why each other one is not built here.
+
+    left_out: what the package declares and some variants do without, and what stays; for people.
+    """
 
     accepted: tuple[AnyVariant, ...]
     rejected: tuple[Rejection, ...]
+    left_out: tuple[str, ...] = ()
 
 
 def index_by_tag(variants: Iterable[Variant]) -> dict[str, Variant]:

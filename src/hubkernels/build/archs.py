@@ -1,0 +1,83 @@
+"""What of a package's lists of devices and dependencies a variant can have, and what is left out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from hubkernels.config.variant_table import VariantRow
+from hubkernels.model.arch import FAMILIES, Choice, choose_archs
+from hubkernels.model.backend import Backend
+from hubkernels.model.project import KernelSection, Package
+from hubkernels.model.variant import Variant
+from hubkernels.model.version import Version
+
+PROVIDED = frozenset({"torch"})
+"""Dependencies of kernel sections that a toolchain of ours provides."""
+
+
+def why_no_dependency(package: Package, variant: Variant) -> str | None:
+    """Of the sections of this backend alone: what another backend needs is nothing to this one."""
+    sections = package.sections_for(variant.backend)
+    lacking = [
+        f"{name} for kernel.{section.name}" for section in sections for name in section.depends if name not in PROVIDED
+    ]
+    return f"this hubkernels does not provide {', '.join(lacking)}" if lacking else None
+
+
+def why_no_arch(package: Package, variant: Variant) -> str | None:
+    """Why a section would be compiled for no device at all."""
+    release = variant.backend_version
+    if variant.backend.name not in FAMILIES or release is None:
+        return None
+    for section in package.sections_for(variant.backend):
+        if takes_part(section, release) and section.archs and not (choice := arch_choice(section, release)).kept:
+            toolkit = FAMILIES[variant.backend.name].toolkit
+            return f"kernel.{section.name}: nothing is left to compile for with {toolkit} {release}: {_reasons(choice)}"
+    return None
+
+
+def takes_part(section: KernelSection, release: Version) -> bool:
+    """Whether a section is compiled with this release: upstream leaves it out below its cuda-minver."""
+    return section.cuda_minver is None or release >= section.cuda_minver
+
+
+def arch_choice(section: KernelSection, release: Version) -> Choice:
+    """What a section is compiled for by a release of its toolkit, as far as the table knows."""
+    family = FAMILIES[section.backend.name]
+    return choose_archs(section.archs, lambda entry: family.why_not(entry, release))
+
+
+def left_out(package: Package, rows: Iterable[VariantRow]) -> tuple[str, ...]:
+    """What variants do without though the package declares it, and what stays: one line a section and reason."""
+    releases: dict[Backend, list[Version]] = {}
+    for row in rows:
+        if row.backend in package.backends and row.backend.name in FAMILIES and row.version:
+            releases.setdefault(row.backend, []).append(row.version)
+    return tuple(line for backend, found in releases.items() for line in _lines(package, backend, found))
+
+
+def _lines(package: Package, backend: Backend, releases: Iterable[Version]) -> Iterator[str]:
+    found: dict[tuple[str, str], list[Version]] = {}
+    for section in package.sections_for(backend):
+        for release in releases:
+            what = _what_is_left_out(section, release)
+            if what:
+                found.setdefault((section.name, what), []).append(release)
+    for (name, what), those in found.items():
+        yield f"kernel.{name}, {FAMILIES[backend.name].toolkit} {', '.join(map(str, those))}: {what}"
+
+
+def _what_is_left_out(section: KernelSection, release: Version) -> str | None:
+    if not takes_part(section, release):
+        return f"the section is left out, its cuda-minver is {section.cuda_minver}"
+    choice = arch_choice(section, release)
+    if not choice.dropped or not choice.kept:  # where nothing is kept the variant is rejected
+        return None
+    return f"left out: {_reasons(choice)}; {', '.join(choice.kept)} {'stays' if len(choice.kept) == 1 else 'stay'}"
+
+
+def _reasons(choice: Choice) -> str:
+    by_reason: dict[str, list[str]] = {}
+    for entry, why in choice.dropped:
+        by_reason.setdefault(why, []).append(entry)
+    return ", ".join(f"{', '.join(entries)} ({why})" for why, entries in by_reason.items())

@@ -1,0 +1,113 @@
+"""build.toml files of a project: everything that loading checks, and what needs the files beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hubkernels.build.select import BOUNDS, candidates
+from hubkernels.build.sources import shipped_python
+from hubkernels.config.document import Problems, RawTable
+from hubkernels.config.load import find_tables, read_files
+from hubkernels.config.positions import KeyPath
+from hubkernels.config.variant_table import VariantRow, load_variant_table
+from hubkernels.errors import InputError, Problem, nearest
+from hubkernels.host.machine import this_machine
+from hubkernels.model.project import PACKAGE_NAME, Package, Torch
+from hubkernels.model.variant import Variant
+
+
+@dataclass(frozen=True)
+class ConfigReport:
+    """errors: what no build can go on with. warnings: what is likely not meant."""
+
+    packages: tuple[str, ...]
+    errors: tuple[Problem, ...]
+    warnings: tuple[Problem, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "packages": list(self.packages),
+            "errors": [_as_json(problem) for problem in self.errors],
+            "warnings": [_as_json(problem) for problem in self.warnings],
+        }
+
+
+def check_config(root: Path) -> ConfigReport:
+    """Check the files of every package. Raises InputError where there is no build.toml, or it is not TOML."""
+    readable, unreadable, found = read_files(root)
+    found.found += [problem for member in unreadable for problem in member.problems]
+    packages = (*readable, *(member.package for member in unreadable if member.package))
+    rows = load_variant_table()
+    for package in packages:
+        if PACKAGE_NAME.fullmatch(package.name):  # else the name is the problem, and its folder is not known
+            _check_package(package, found, rows)
+    return ConfigReport(tuple(package.name for package in packages), tuple(found.found), tuple(found.warnings))
+
+
+def _check_package(package: Package, found: Problems, rows: tuple[VariantRow, ...]) -> None:
+    table, problems = find_tables(package)
+    _files(package, table, problems)
+    if isinstance(package.framework, Torch):
+        _bounds(package, problems, rows)
+    try:
+        shipped_python(package)
+    except InputError as error:
+        problems.found += error.problems
+    found.found += [problem for problem in problems.found if problem not in found.found]
+    found.warnings += [problem for problem in problems.warnings if problem not in found.warnings]
+
+
+def _files(package: Package, table: RawTable, problems: Problems) -> None:
+    """Sources, case files and folders of headers that do not exist."""
+    for path, name in _listed(table, "src"):
+        if not (package.root / name).is_file():
+            problems.add(path, f"source file does not exist: {name}", _near(package.root, name))
+    for path, name in _items(table, ("parity",)):
+        if not (package.root / name).is_file():
+            problems.add(path, f"case file does not exist: {name}", _near(package.root, name))
+    for path, name in _listed(table, "include"):
+        if not (package.root / name).is_dir():
+            problems.warn(path, f"include folder does not exist: {name}", _near(package.root, name))
+
+
+def _near(root: Path, name: str) -> str | None:
+    beside = (root / name).parent
+    return nearest(name, [path.relative_to(root).as_posix() for path in beside.glob("*")] if ".." not in name else ())
+
+
+def _listed(table: RawTable, key: str) -> Iterator[tuple[KeyPath, str]]:
+    """The items of a list that the framework's table and the kernel sections may have."""
+    sections = table.get("kernel")
+    names = tuple(sections) if isinstance(sections, dict) else ()
+    for place in (("torch",), ("tvm-ffi",), *(("kernel", name) for name in names)):
+        yield from _items(table, (*place, key))
+
+
+def _items(table: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:  # noqa: ANN401 - whatever the file holds
+    for key in path:
+        table = table.get(key) if isinstance(table, dict) else None
+    for index, item in enumerate(table if isinstance(table, list) else ()):
+        if isinstance(item, str) and item.isprintable():
+            yield (*path, index), item
+
+
+def _bounds(package: Package, problems: Problems, rows: tuple[VariantRow, ...]) -> None:
+    """Backends whose every variant the package's own limits exclude."""
+    machine = this_machine()
+    variants = [variant for variant in candidates(package, rows) if isinstance(variant, Variant)]
+    for backend in package.backends:
+        reasons = [
+            [why for rule in BOUNDS if (why := rule(package, variant, machine))]
+            for variant in variants
+            if variant.backend == backend
+        ]
+        if reasons and all(reasons):
+            why = "; ".join(dict.fromkeys(reason for found in reasons for reason in found))
+            problems.warn(("general", "backends"), f"no variant for {backend.name} is left: {why}")
+
+
+def _as_json(problem: Problem) -> dict[str, str]:
+    return {key: text for key in ("what", "where", "hint") if (text := getattr(problem, key))}

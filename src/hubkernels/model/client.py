@@ -1,0 +1,54 @@
+"""What the stock client and the Hub demand of names in build.toml and metadata.json."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+PYTHON_DEPENDS: Mapping[str, frozenset[str]] = {
+    "": frozenset({"einops", "helion", "tvm-ffi"}),
+    "cuda": frozenset({"nvidia-cutlass-dsl"}),
+    "xpu": frozenset({"onednn"}),
+    "neuron": frozenset({"nki"}),
+}
+"""Packages that the client lets a kernel depend on: for every backend, and for one. Others fail to load."""
+
+_HOST = r"([\w-]+\.)*[a-z][\w-]*"
+GIT_URL = re.compile(
+    rf"(https?|git|ssh|git\+ssh|git\+https?)://([^\s/@:]+@)?{_HOST}(:[1-5]?\d{{1,4}})?(/\S*)?|[\w.-]+@{_HOST}:[^\s/]\S*",
+    re.ASCII | re.IGNORECASE,
+)
+"""An address of a git repository, on a host with a name."""
+
+COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
+"""A full commit hash."""
+
+_WORD = r"[A-Za-z0-9_]([A-Za-z0-9_]|[-.](?![-.]))*(?<![-.])"
+REPO_ID = re.compile(rf"(?=.{{3,96}}\Z){_WORD}/{_WORD}(?<!\.git)")
+"""A repository on the Hub: owner and name; no two of ``-`` and ``.`` in a row, none at an end."""
+
+_REFUSED_IN_BRANCH = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(/|\Z)|\A[-/.@]\Z|\A[-/.]|[/.]\Z")
+
+
+def is_branch(name: str) -> bool:
+    """Whether git takes this as the name of a branch."""
+    return bool(name) and not _REFUSED_IN_BRANCH.search(name)
+
+
+LICENSES = frozenset(
+    {
+        *("afl-3.0", "agpl-3.0", "apache-2.0", "apple-amlr", "apple-ascl", "artistic-2.0", "bigcode-openrail-m"),
+        *("bigscience-bloom-rail-1.0", "bigscience-openrail-m", "bsd", "bsd-2-clause", "bsd-3-clause"),
+        *("bsd-3-clause-clear", "bsl-1.0", "c-uda", "cc", "cc-by-2.0", "cc-by-2.5", "cc-by-3.0", "cc-by-4.0"),
+        *("cc-by-nc-2.0", "cc-by-nc-3.0", "cc-by-nc-4.0", "cc-by-nc-nd-3.0", "cc-by-nc-nd-4.0"),
+        *("cc-by-nc-sa-2.0", "cc-by-nc-sa-3.0", "cc-by-nc-sa-4.0", "cc-by-nd-4.0", "cc-by-sa-3.0"),
+        *("cc-by-sa-4.0", "cc0-1.0", "cdla-permissive-1.0", "cdla-permissive-2.0", "cdla-sharing-1.0"),
+        *("creativeml-openrail-m", "deepfloyd-if-license", "ecl-2.0", "epl-1.0", "epl-2.0", "etalab-2.0"),
+        *("eupl-1.1", "eupl-1.2", "fair-noncommercial-research-license", "gemma", "gfdl", "gpl", "gpl-2.0"),
+        *("gpl-3.0", "grok2-community", "h-research", "intel-research", "isc", "lgpl", "lgpl-2.1", "lgpl-3.0"),
+        *("lgpl-lr", "llama2", "llama3", "llama3.1", "llama3.2", "llama3.3", "llama4", "lppl-1.3c", "mit"),
+        *("mpl-2.0", "ms-pl", "ncsa", "odbl", "odc-by", "ofl-1.1", "openmdw-1.0", "openrail", "openrail++"),
+        *("osl-3.0", "other", "pddl", "postgresql", "unknown", "unlicense", "wtfpl", "zlib"),
+    }
+)
+"""Licence ids that the Hub takes in a card, lower-cased as upstream's builder writes them there."""
