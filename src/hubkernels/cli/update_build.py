@@ -1,0 +1,44 @@
+"""`kernel-builder update-build`."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hubkernels.cli.console import say
+from hubkernels.cli.options import HERE
+from hubkernels.errors import CheckFailedError, Problem
+from hubkernels.host.files import write_atomically
+
+
+def update_build(
+    kernel_dir: Annotated[Path, typer.Argument(help="Folder of the build.toml.")] = HERE,
+    license_id: Annotated[
+        str | None,
+        typer.Option("--license", metavar="ID", help="SPDX id, for a file of an edition that asked for none."),
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; exit code 1 if the file is older.")] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Print what changes, and write nothing.")] = False,
+) -> None:
+    """Bring a build.toml of any older edition to edition 5, in place; comments, order and form stay."""
+    from hubkernels.config.document import Document  # noqa: PLC0415 - `--help` does without
+    from hubkernels.config.edition import MIGRATE, NEWEST_EDITION  # noqa: PLC0415
+    from hubkernels.config.load import BUILD_TOML  # noqa: PLC0415
+    from hubkernels.config.migrate import migrate  # noqa: PLC0415
+
+    path = kernel_dir / BUILD_TOML
+    migration = migrate(path, license_id)
+    if migration.edition == NEWEST_EDITION:
+        say(f"{path} is of edition {NEWEST_EDITION}")
+        return
+    if diff:
+        old, new = Document.read(path).text.splitlines(), migration.text.splitlines()
+        say("\n".join(difflib.unified_diff(old, new, str(path), f"{path} (edition {NEWEST_EDITION})", lineterm="")))
+    if check:
+        raise CheckFailedError(Problem(f"{path} is of edition {migration.edition}", hint=f"`{MIGRATE} {kernel_dir}`"))
+    if not diff:
+        write_atomically(path.resolve(), migration.text.encode())
+        say(f"{path}: edition {migration.edition} is now edition {NEWEST_EDITION}")
