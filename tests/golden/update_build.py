@@ -1,4 +1,4 @@
-"""The golden files of `update-build`: in `update-build/`, each `<name>.toml` beside the `<name>.edition-5.toml` it becomes."""
+"""The golden files of `update-build`: each `<name>.toml` beside the `<name>.edition-5.toml` that it becomes."""
 
 from __future__ import annotations
 
