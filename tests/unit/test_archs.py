@@ -126,7 +126,7 @@ def test_devices_that_exist_or_existed_are_kept_as_declared(tmp_path: Path, entr
 
 def test_a_minor_number_newer_than_the_table_is_a_warning_beside_known_ones(tmp_path: Path) -> None:
     package(tmp_path, section("cuda", cuda_capabilities=["8.0", "11.8"]))
-    (warning,) = load_project(tmp_path).warnings
+    (warning,) = load_project(tmp_path).packages[0].warnings
     assert (warning.what, warning.hint) == (
         "there is no CUDA capability 11.8, as of 2026-11: it is left out",
         "did you mean 11.0?",

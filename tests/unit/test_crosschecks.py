@@ -48,7 +48,7 @@ def load(folder: Path, text: str) -> tuple[list[str], list[str]]:
     """The errors and the warnings of a file, without the folder's name."""
     (folder / "build.toml").write_text(text, encoding="utf-8")
     try:
-        return [], shown(load_project(folder).warnings, folder)
+        return [], shown(load_project(folder).packages[0].warnings, folder)
     except InputError as error:
         return shown(error.problems, folder), []
 

@@ -10,7 +10,7 @@ from typing import Any
 from hubkernels.build.select import BOUNDS, candidates
 from hubkernels.build.sources import shipped_python
 from hubkernels.config.document import Problems, RawTable
-from hubkernels.config.load import find_tables, read_project
+from hubkernels.config.load import find_tables, load_project, read_own
 from hubkernels.config.positions import KeyPath
 from hubkernels.config.variant_table import VariantRow, load_variant_table
 from hubkernels.errors import InputError, Problem, nearest
@@ -36,26 +36,34 @@ class ConfigReport:
 
 
 def check_config(root: Path) -> ConfigReport:
-    """Check the files of every package. Raises InputError where there is no build.toml, or it is not TOML."""
-    packages, found = read_project(root)
-    rows = load_variant_table()
-    for package in packages:
-        if PACKAGE_NAME.fullmatch(package.name):  # else the name is the problem, and its folder is not known
-            _check_package(package, found, rows)
-    return ConfigReport(tuple(package.name for package in packages), tuple(found.found), tuple(found.warnings))
+    """Check the files of every package. Raises InputError where there is no build.toml, or it is not TOML.
+
+    Where some cannot be read, what is beside them is looked for as far as they tell.
+    """
+    try:
+        packages, errors = load_project(root).packages, list[Problem]()
+    except InputError as error:
+        packages, errors = read_own(root), list(error.problems)
+    unread = bool(errors)
+    reports = [check_package(package, bounds=not unread) for package in packages]
+    errors += [problem for report in reports for problem in report.errors]
+    warnings = [problem for report in reports for problem in report.warnings]
+    return ConfigReport(tuple(p.name for p in packages), tuple(dict.fromkeys(errors)), tuple(dict.fromkeys(warnings)))
 
 
-def _check_package(package: Package, found: Problems, rows: tuple[VariantRow, ...]) -> None:
+def check_package(package: Package, *, bounds: bool = True) -> ConfigReport:
+    """Check one package that was read. bounds: whether its limits are known to be as its author means them."""
+    if not PACKAGE_NAME.fullmatch(package.name):  # that is the problem; which folder is its own is not known
+        return ConfigReport((package.name,), (), package.warnings)
     table, problems = find_tables(package)
     _files(package, table, problems)
-    if isinstance(package.framework, Torch) and not found.found:  # what is wrong with the limits tells more
-        _bounds(package, problems, rows)
+    if bounds and isinstance(package.framework, Torch):
+        _bounds(package, problems, load_variant_table())
     try:
         shipped_python(package)
     except InputError as error:
         problems.found += error.problems
-    found.found += [problem for problem in problems.found if problem not in found.found]
-    found.warnings += [problem for problem in problems.warnings if problem not in found.warnings]
+    return ConfigReport((package.name,), tuple(problems.found), (*package.warnings, *problems.warnings))
 
 
 def _files(package: Package, table: RawTable, problems: Problems) -> None:

@@ -34,6 +34,6 @@ def open_project(
     from hubkernels.config import load_project  # noqa: PLC0415
 
     project = load_project(folder)
-    warnings(project.warnings)
-    builder = Builder(project, os.environ, jobs or usable_cores())
-    return builder, find_packages(project, packages or ())
+    builder, chosen = Builder(project, os.environ, jobs or usable_cores()), find_packages(project, packages or ())
+    warnings(dict.fromkeys(warning for package in chosen for warning in package.warnings))
+    return builder, chosen

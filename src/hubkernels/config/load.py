@@ -16,18 +16,27 @@ BUILD_TOML = "build.toml"
 
 def load_project(root: Path) -> Project:
     """Read ``root/build.toml`` in either form. Raises InputError with every problem of the file and its members'."""
-    packages, problems = read_project(root)
-    problems.raise_if_any()
-    return Project(root, packages, tuple(problems.warnings))
-
-
-def read_project(root: Path) -> tuple[tuple[Package, ...], Problems]:
-    """The packages as far as they can be read, and what is wrong with them."""
     document = Document.read(root / BUILD_TOML)
     problems = Problems(document)
     if is_workspace(document.table):
-        return _load_workspace(problems, root), problems
-    return (read_package(document.table, problems, root, UPSTREAM),), problems
+        packages = _load_workspace(problems, root)
+    else:
+        packages = (read_package(document.table, problems, root, UPSTREAM),)
+    problems.raise_if_any()
+    return Project(root, packages)
+
+
+def read_own(root: Path) -> tuple[Package, ...]:
+    """The packages of one file, as far as they can be read, whatever is wrong with it; none of its members."""
+    document = Document.read(root / BUILD_TOML)
+    problems = Problems(document)
+    if not is_workspace(document.table):
+        return (read_package(document.table, problems, root, UPSTREAM),)
+    expansions, _ = read_workspace(document.table, problems)
+    return tuple(
+        read_package(expansion.table, problems.within(expansion.origins), root, WORKSPACE)
+        for expansion in expansions.values()
+    )
 
 
 def find_tables(package: Package) -> tuple[RawTable, Problems]:
@@ -63,4 +72,4 @@ def _load_member(problems: Problems, index: int, folder: Path) -> Package | None
         place = problems.document.where(("workspace", "members", index))
         problems.found += [replace(problem, where=problem.where or place) for problem in error.problems]
         return None
-    return read_package(document.table, problems.of(document), folder, UPSTREAM)
+    return read_package(document.table, Problems(document, found=problems.found), folder, UPSTREAM)

@@ -98,6 +98,7 @@ class Package:
     python_source: folder of the Python files that ship, relative to root.
     home: key path of its tables in the build.toml of root: none in upstream's form, package.<name> in a workspace.
     parity: case files that `check parity` and `bench` read.
+    warnings: what is likely not meant in its tables, though a build can go on.
     """
 
     name: str
@@ -117,6 +118,7 @@ class Package:
     branch: str | None = None
     parity: tuple[str, ...] = ()
     home: tuple[str | int, ...] = ()
+    warnings: tuple[Problem, ...] = field(default=(), compare=False)
 
     @property
     def python_name(self) -> str:
@@ -128,11 +130,7 @@ class Package:
 
 @dataclass(frozen=True)
 class Project:
-    """A folder with a build.toml, and the packages it declares, in file order.
-
-    warnings: what is likely not meant in these files, though a build can go on.
-    """
+    """A folder with a build.toml, and the packages it declares, in file order."""
 
     root: Path
     packages: tuple[Package, ...]
-    warnings: tuple[Problem, ...] = ()
