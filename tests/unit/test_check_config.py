@@ -114,7 +114,7 @@ def test_upstreams_examples_have_no_errors_but_the_one_that_is_to_be_refused(pro
 
 
 @pytest.mark.skipif(not FIXTURES, reason="HUBKERNELS_FIXTURES names no folder with build-toml/*.toml")
-def test_a_workspace_of_fifty_two_real_files_loads_in_a_third_of_a_second(tmp_path: Path) -> None:
+def test_a_workspace_of_fifty_two_real_files_loads_within_the_budget_of_a_no_change_build(tmp_path: Path) -> None:
     files = sorted((Path(FIXTURES) / "build-toml").glob("community__*.toml"))
     for file in files:
         (tmp_path / file.stem).mkdir()
@@ -126,4 +126,4 @@ def test_a_workspace_of_fifty_two_real_files_loads_in_a_third_of_a_second(tmp_pa
         before = time.process_time()
         assert len(load_project(tmp_path).packages) == len(files) == 52
         seconds.append(time.process_time() - before)
-    assert min(seconds) < 0.3
+    assert min(seconds) < 0.2  # measured: 0.04 s of processor time

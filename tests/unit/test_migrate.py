@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 import tomli
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hubkernels.config import load_project
+from hubkernels.config.explain import _value as inline
 from hubkernels.config.migrate import migrate
+from hubkernels.config.positions import basic_string
 from hubkernels.errors import InputError
 from hubkernels.model.backend import BACKENDS, CPU, CUDA, ROCM
 from hubkernels.model.project import TorchNoarch
 from hubkernels.model.version import Version
 from tests.conftest import Cli
 from tests.golden.update_build import OLD, golden, migrated
+from tests.unit.test_crosschecks import FILES
 
 NEXT_EDITION = {old.stem: int(old.stem.split("-")[1]) for old in OLD}
 HEAD = '[general]\nname = "ab"\n'
@@ -145,3 +153,54 @@ def test_a_link_stays_a_link(tmp_path: Path, cli: Cli) -> None:
     assert cli("update-build", tmp_path).code == 0
     assert (tmp_path / "build.toml").is_symlink()
     assert tomli.loads(real.read_text())["general"]["edition"] == 5
+
+
+def spelled(table: Mapping[str, object], *, headers: bool) -> str:
+    """The tables of a file, with headers or as values on one line."""
+    if not headers:
+        return "".join(f"{key} = {inline(value)} # {key}\n" for key, value in table.items())
+    lines = []
+    for name, value in table.items():
+        sections = value.items() if name == "kernel" and isinstance(value, dict) else ()
+        for header, keys in ((name, value), *((f"kernel.{basic_string(str(key))}", keys) for key, keys in sections)):
+            own = keys.items() if isinstance(keys, dict) and (header, keys) != ("kernel", value) else ()
+            lines += [f"[{header}] # c", *(f"  {basic_string(key)} = {inline(item)} # c" for key, item in own), ""]
+    return "\r\n".join(lines)
+
+
+@given(FILES, st.booleans())
+@settings(derandomize=True, database=None, deadline=None, max_examples=150)
+def test_whatever_a_file_holds_it_is_migrated_or_refused(table: dict[str, object], headers: bool) -> None:  # noqa: FBT001
+    text = spelled(table, headers=headers)
+    with tempfile.TemporaryDirectory() as folder:
+        path = write(Path(folder), text)
+        try:
+            made = migrate(path, "MIT")
+        except InputError:
+            return
+        path.write_text(made.text, encoding="utf-8", newline="")
+        assert migrate(path).text == made.text
+
+
+def test_most_of_what_edition_1_can_say_is_migrated(tmp_path: Path) -> None:
+    """Sections in every order of keys, with and without comments, inline or not."""
+    said = {
+        "language": '"cuda-hipify"',
+        "src": "[]",
+        "depends": "[]",
+        "cuda-capabilities": '["9.0"]',
+        "rocm-archs": "[]",
+    }
+    for order in itertools.permutations(said):
+        keys = "\n".join(f"  {key} = {said[key]} # {key}" for key in order)
+        text = f"{HEAD}[torch]\nsrc = []\n[kernel.a] # a\n{keys}"
+        made = migrate(write(tmp_path, text), "MIT")
+        kernel = tomli.loads(made.text)["kernel"]
+        common: dict[str, object] = {"src": [], "depends": []}
+        assert kernel == {
+            "a": common | {"backend": "cuda", "cuda-capabilities": ["9.0"]},
+            "a_rocm": common | {"backend": "rocm", "rocm-archs": []},
+        }
+        inline_keys = ", ".join(f"{key} = {said[key]}" for key in order if key != "language")
+        made = migrate(write(tmp_path, f"{HEAD}[torch]\nsrc = []\n[kernel]\na = {{ {inline_keys} }} # a\n"), "MIT")
+        assert tomli.loads(made.text)["kernel"]["a"]["backend"] == "cuda"

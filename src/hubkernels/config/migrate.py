@@ -22,6 +22,7 @@ from hubkernels.config.older import FRAMEWORKS, old_edition
 from hubkernels.config.positions import KeyPath, basic_string, format_path
 from hubkernels.config.workspace import is_workspace
 from hubkernels.errors import InputError, Problem
+from hubkernels.model.backend import BACKENDS
 
 UNIVERSAL_BACKENDS = ("cann", "cpu", "cuda", "metal", "neuron", "rocm", "xpu")
 FIRST_VERSION = 1
@@ -176,6 +177,9 @@ class _Migrator:
                 self._hipify(path)
             else:
                 self._say_backend(path, _LANGUAGES[language])
+                for key in ("cuda-capabilities", "rocm-archs"):
+                    if key != BACKENDS[_LANGUAGES[language]].archs_key:
+                        self._drop(path, key)  # the edition allowed it in every section, to no effect
 
     def _hipify(self, path: KeyPath) -> None:
         """One section for CUDA, and a copy of it for ROCm."""
