@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from hubkernels.model.backend import CPU, CUDA, ROCM
 from hubkernels.model.project import Package
 from hubkernels.model.variant import Decisions, Platform
 from hubkernels.model.version import Version
+from tests.conftest import Cli
 
 LINUX = Platform("x86_64", "linux")
 ROWS = (
@@ -167,3 +170,18 @@ def test_a_dependency_that_no_toolchain_provides_rejects_the_variants_of_its_bac
     assert reasons(decided)["cuda 13.0"] == ("this hubkernels does not provide cutlass_4_0 for kernel.x",)
     assert reasons(decided).get("cpu", ()) == ()
     assert reasons(decided)["rocm 7.2"] == ()
+
+
+def test_two_sections_keep_the_devices_of_their_own(tmp_path: Path) -> None:
+    sections = section("rocm", "one", rocm_archs=["gfx942"]) + section("rocm", "two", rocm_archs=["gfx1100", "gfx90a"])
+    assert [s.archs for s in package(tmp_path, sections).sections] == [("gfx942",), ("gfx1100", "gfx90a")]
+
+
+def test_the_verbs_that_list_variants_tell_what_is_left_out(tmp_path: Path, cli: Cli) -> None:
+    sections = section("rocm", rocm_archs=["gfx940", "gfx942"])
+    (tmp_path / "build.toml").write_text(TEXT.replace('"cpu", "cuda", ', "") + sections)
+    note = "kernel.x, ROCm 7.1, 7.2: left out: gfx940 (removed in ROCm 7.0); gfx942 stays"
+    assert f"  note: {note}\n" in cli("list-variants", "-C", tmp_path).out
+    assert json.loads(cli("list-variants", "-C", tmp_path, "--json").out)["ab"]["left-out"] == [note]
+    assert re.search(rf"note +{re.escape(note)}\n", cli("explain", "-C", tmp_path).out)
+    assert json.loads(cli("explain", "-C", tmp_path, "--json").out)[0]["left-out"] == [note]

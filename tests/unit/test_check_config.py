@@ -96,11 +96,19 @@ def test_limits_that_leave_no_variant_are_a_warning(small: SmallProject) -> None
     )
 
 
+def test_a_stable_abi_that_no_torch_has_is_a_warning(small: SmallProject) -> None:
+    path = small.root / "build.toml"
+    path.write_text(path.read_text().replace('stable-abi = "2.10"', 'stable-abi = "9.9"'))
+    (warning,) = check_config(small.root).warnings
+    assert warning.what.startswith("stable-abi 9.9 is newer than every known torch for cpu, the newest is 2.")
+    assert warning.where == f"{path}:10: torch.stable-abi"
+
+
 def test_a_build_prints_warnings_and_goes_on(small: SmallProject, cli: Cli) -> None:
     path = small.root / "build.toml"
     path.write_text(path.read_text().replace("Apache-2.0", "Apache2"))
     ran = cli("check", "config", "-C", small.root)
-    assert (ran.code, ran.err.count("warning: the Hub knows no licence Apache2")) == (0, 1)
+    assert (ran.code, ran.err.count("warning: the Hub knows no license Apache2")) == (0, 1)
 
 
 @pytest.mark.skipif(not UPSTREAM, reason="HUBKERNELS_UPSTREAM names no checkout of huggingface/kernels")

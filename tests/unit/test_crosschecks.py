@@ -140,6 +140,14 @@ def test_a_good_file_has_neither(tmp_path: Path) -> None:
             "cxx-flags has a flag that is the builder's to give: '-fplugin=x.so'",
         ),
         (
+            ('src = ["a.cpp", "g.cu"]', 'src = ["g.cu"]\ncuda-flags = ["-Xcompiler=@f"]'),
+            "cuda-flags reads flags from a file: -Xcompiler=@f",
+        ),
+        (
+            ('src = ["a.cpp", "g.cu"]', 'src = ["g.cu"]\ncuda-flags = ["--options-file", "f"]'),
+            "cuda-flags reads flags from a file: --options-file",
+        ),
+        (
             ('src = ["a.cpp", "g.cu"]', 'src = ["g.cu"]\ncuda-flags = ["-ccbin", "g++"]'),
             "cuda-flags has a flag that is the builder's to give: '-ccbin'",
         ),
@@ -171,7 +179,7 @@ def test_a_contradiction_is_an_error_with_its_place(tmp_path: Path, change: tupl
         ),
         (
             GOOD.replace('"MIT"', '"Apache2"'),
-            "the Hub knows no licence Apache2\n  --> build.toml:5: general.license\n  hint: did you mean apache-2.0?",
+            "the Hub knows no license Apache2\n  --> build.toml:5: general.license\n  hint: did you mean apache-2.0?",
         ),
         (
             GOOD.replace("org/my-kernel", "org/my_kernel"),
@@ -256,7 +264,7 @@ def test_a_warning_is_printed_once_by_a_verb_and_stops_nothing(tmp_path: Path, c
     (tmp_path / "build.toml").write_text(GOOD.replace("MIT", "Apache2"))
     ran = cli("list-variants", "-C", tmp_path)
     assert ran.code == 0
-    assert ran.err.count("warning: the Hub knows no licence Apache2") == 1
+    assert ran.err.count("warning: the Hub knows no license Apache2") == 1
 
 
 def test_every_kind_of_fault_has_its_golden_text() -> None:

@@ -103,8 +103,14 @@ def _items(table: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:  # noqa:
 def _bounds(package: Package, problems: Problems, rows: tuple[VariantRow, ...]) -> None:
     """Backends whose every variant the package's own limits exclude."""
     machine = this_machine()
+    stable = package.framework.stable_abi if isinstance(package.framework, Torch) else {}
     variants = [variant for variant in candidates(package, rows) if isinstance(variant, Variant)]
     for backend in package.backends:
+        newest = max((torch for row in rows if row.backend == backend for torch in row.torch), default=None)
+        target = stable.get(backend.name)
+        if target and newest and target > newest:
+            what = f"stable-abi {target} is newer than every known torch for {backend.name}, the newest is {newest}"
+            problems.warn(("torch", "stable-abi"), what)
         reasons = [
             [why for rule in BOUNDS if (why := rule(package, variant, machine))]
             for variant in variants
