@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -111,6 +112,60 @@ class SmallProject:
         return library.name.removesuffix(".abi3.so")
 
 
+NOARCH_INIT_PY = """\
+from pathlib import Path
+
+from ._ops import ops
+from .op import _answer
+
+DATA = (Path(__file__).parent / "data/table.bin").read_bytes()
+
+
+def answer(x):
+    return ops.answer(x)
+
+
+__all__ = ["DATA", "answer"]
+"""
+
+NOARCH_OP_PY = """\
+import torch
+
+from ._ops import add_op_namespace_prefix
+
+
+@torch.library.custom_op(add_op_namespace_prefix("answer"), mutates_args=())
+def _answer(x: torch.Tensor) -> torch.Tensor:
+    return x + 41
+"""
+
+
+def write_noarch(
+    root: Path, name: str, backends: Sequence[str] = ("cpu", "cuda"), more: str = "", top: str = ""
+) -> Path:
+    """A project of Python files and a table of bytes. more: keys of [torch-noarch]. top: further tables."""
+    python = root / "torch-ext" / name.replace("-", "_")
+    (python / "data").mkdir(parents=True)
+    text = f"""\
+[general]
+name = "{name}"
+version = 1
+edition = 5
+license = "Apache-2.0"
+backends = {json.dumps(list(backends))}
+
+[torch-noarch]
+pyext = ["bin"]
+{more}
+{top}"""
+    (root / "build.toml").write_text(text, encoding="utf-8")
+    (python / "__init__.py").write_text(NOARCH_INIT_PY, encoding="utf-8")
+    (python / "op.py").write_text(NOARCH_OP_PY, encoding="utf-8")
+    (python / "data/table.bin").write_bytes(bytes(range(256)))
+    (python / "data/notes.md").write_text("not shipped\n", encoding="utf-8")
+    return root
+
+
 @dataclass(frozen=True)
 class Ran:
     """What one command line left: its exit code and all that it printed."""
@@ -121,6 +176,22 @@ class Ran:
 
 
 Cli = Callable[..., Ran]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def session_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The tests share a cache of their own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HUBKERNELS_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture
+def cold_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache for one test. Tells where its entries are."""
+    folder = tmp_path_factory.mktemp("cold")
+    monkeypatch.setenv("HUBKERNELS_CACHE", str(folder))
+    return folder / "objects"
 
 
 @pytest.fixture

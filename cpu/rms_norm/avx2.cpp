@@ -3,6 +3,6 @@
 
 namespace hk::avx2 {
 
-const RmsNormKernels kRmsNorm = kKernels;
+constinit const Tier<RmsNormKernels> kRmsNorm = {"avx2", kCompiledFor, kKernels};
 
 }  // namespace hk::avx2

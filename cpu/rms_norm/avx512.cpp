@@ -3,6 +3,6 @@
 
 namespace hk::avx512 {
 
-const RmsNormKernels kRmsNorm = kKernels;
+constinit const Tier<RmsNormKernels> kRmsNorm = {"avx512", kCompiledFor, kKernels};
 
 }  // namespace hk::avx512

@@ -3,6 +3,6 @@
 
 namespace hk::avx512_bf16 {
 
-const RmsNormKernels kRmsNorm = kKernels;
+constinit const Tier<RmsNormKernels> kRmsNorm = {"avx512-bf16", kCompiledFor, kKernels};
 
 }  // namespace hk::avx512_bf16

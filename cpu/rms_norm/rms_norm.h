@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "hk/dtype.h"
+#include "hk/tier.h"
 
 namespace hk {
 
@@ -59,16 +60,16 @@ struct RmsNormKernels {
 };
 
 namespace scalar {
-extern const RmsNormKernels kRmsNorm;
+extern const Tier<RmsNormKernels> kRmsNorm;
 }
 namespace avx2 {
-extern const RmsNormKernels kRmsNorm;
+extern const Tier<RmsNormKernels> kRmsNorm;
 }
 namespace avx512 {
-extern const RmsNormKernels kRmsNorm;
+extern const Tier<RmsNormKernels> kRmsNorm;
 }
 namespace avx512_bf16 {
-extern const RmsNormKernels kRmsNorm;
+extern const Tier<RmsNormKernels> kRmsNorm;
 }
 
 // The tier in use, chosen once a process: HUBKERNELS_ISA, else the best this machine can run.

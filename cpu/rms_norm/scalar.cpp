@@ -3,6 +3,6 @@
 
 namespace hk::scalar {
 
-const RmsNormKernels kRmsNorm = kKernels;
+constinit const Tier<RmsNormKernels> kRmsNorm = {"scalar", kCompiledFor, kKernels};
 
 }  // namespace hk::scalar

@@ -61,6 +61,13 @@ class HubRefusedError(HubkernelsError):
     exit_code = HUB_REFUSED
 
 
+def combined(errors: Iterable[HubkernelsError]) -> HubkernelsError:
+    """One error for several: the problems of all, each once, and the class with the highest exit code."""
+    found = tuple(errors)
+    worst = max(found, key=lambda error: error.exit_code)
+    return type(worst)(*dict.fromkeys(problem for error in found for problem in error.problems))
+
+
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """A hint that names the known word that this one looks like, if there is one."""
     near = difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.6)

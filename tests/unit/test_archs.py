@@ -16,7 +16,7 @@ from hubkernels.host.machine import Machine, this_machine
 from hubkernels.model.arch import FAMILIES, Choice, choose_archs
 from hubkernels.model.backend import CPU, CUDA, ROCM
 from hubkernels.model.project import Package
-from hubkernels.model.variant import Decisions, Platform
+from hubkernels.model.variant import Decisions, Platform, Variant
 from hubkernels.model.version import Version
 from tests.conftest import Cli
 
@@ -61,7 +61,7 @@ def reasons(decided: Decisions) -> dict[str, tuple[str, ...]]:
     return {f"{r.variant.backend.name}": r.of_package for r in decided.rejected} | {
         f"{r.variant.backend.name} {r.variant.backend_version}": r.of_package
         for r in decided.rejected
-        if r.variant.backend_version
+        if isinstance(r.variant, Variant) and r.variant.backend_version
     }
 
 

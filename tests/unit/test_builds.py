@@ -120,6 +120,10 @@ def written(name: str, text: str) -> Callable[[Path], None]:
         (written("layers.py", LAYER + "    eps = 1e-6\n"), "layers.py:3: layer Norm has a member eps"),
         (written("layers.py", LAYER + "    eps: float = 1e-6\n"), "layers.py:3: layer Norm has a member eps"),
         (written("__init__.py", "from ._ops import ops\n"), "__init__.py: does not import layers"),
+        (
+            written("op.py", '@torch.library.custom_op("mine::op", mutates_args=())\ndef op(): ...\n'),
+            "op.py:1: registers mine::op under a fixed name; spell it with _ops.add_op_namespace_prefix",
+        ),
         (written("other.so", "x"), "other.so: is not the library of this id"),
         (lambda variant: (variant / "layers.py").write_text("x = 1\n"), "layers.py: differs from its hash"),
         (lambda variant: (variant / "new.py").write_text("x = 1\n"), "new.py: is in the folder, but not in the digest"),
@@ -136,6 +140,14 @@ def written(name: str, text: str) -> Callable[[Path], None]:
 def test_a_spoiled_artifact_is_found(package: Path, spoil: Callable[[Path], object], violation: str) -> None:
     spoil(package / TAG)
     assert any(text.startswith(violation) for text in found(package)), found(package)
+
+
+def test_a_module_that_is_only_called_layers_is_not_held_to_the_rules_of_kernelize(package: Path) -> None:
+    """einops ships layers/ of its own, which it does not export."""
+    variant = package / TAG
+    written("__init__.py", "from ._ops import ops\n")(variant)
+    written("layers.py", LAYER + "    def __init__(self): ...\n")(variant)
+    assert found(package) == []
 
 
 def renamed(package: Path, name: str) -> list[str]:

@@ -14,6 +14,7 @@ from hubkernels.check import doctor
 from hubkernels.check.doctor import CLIENT, Finding, Surroundings, can_build, examine
 from hubkernels.cli import main
 from hubkernels.host import disk
+from hubkernels.host.store import Store
 
 REPOSITORY = Path(__file__).parents[2]
 AVX2_MACHINE = "processor\t: 0\nflags\t\t: fpu sse2 avx avx2 fma f16c avx512f\nflags\t\t: none\n"
@@ -149,7 +150,32 @@ def test_the_verb_ends_with_one_line_a_package_manager_and_exit_code_3(
     ]
 
 
+def test_the_cache_is_told_with_what_it_holds_and_what_is_wrong_with_it(tmp_path: Path) -> None:
+    folder = tmp_path / "cache"
+    Store(folder / "objects").put(f"{0:032x}.o", b"x" * 1000)
+    found = look(around(tmp_path, HUBKERNELS_CACHE=str(folder), HUBKERNELS_CACHE_SIZE="2GB"), "cache")
+    assert (found.state, found.text) == ("ok", f"{folder}/objects: 1 entries, 0.00 of 2.00 GB")
+    assert look(around(tmp_path, HUBKERNELS_CACHE_SIZE="large"), "cache").text == "not a size: 'large'"
+    (tmp_path / "file").touch()
+    found = look(around(tmp_path, HUBKERNELS_CACHE=str(tmp_path / "file")), "cache")
+    assert (found.state, found.text) == ("warning", f"{tmp_path}/file is not a folder")
+    found = look(around(tmp_path, HOME=str(tmp_path / "file")), "cache")
+    assert found.text.startswith(f"{tmp_path}/file is not a folder: objects are kept in {tmp_path}/build/.hubkernels")
+
+
 def test_json_has_every_finding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--json", "-C", str(tmp_path)]) in {0, 3}
     subjects = [finding["subject"] for finding in json.loads(capsys.readouterr().out)]
-    assert subjects == ["command", "python", "compiler", "torch", "ninja", "client", "git", "disk", "temp", "cpu"]
+    assert subjects == [
+        "command",
+        "python",
+        "compiler",
+        "torch",
+        "ninja",
+        "client",
+        "git",
+        "disk",
+        "cache",
+        "temp",
+        "cpu",
+    ]

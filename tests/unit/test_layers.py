@@ -23,8 +23,9 @@ ALLOWED: dict[str, set[str]] = {
     "build": {"errors", "model", "host", "config", "toolchain"},
     "check": {"errors", "model", "host", "config", "toolchain", "build"},
     "bench": {"errors", "model", "host", "config", "check"},
+    "export": {"errors", "model", "host", "config", "toolchain", "build", "check"},
     "init": {"errors", "model", "host"},
-    "cli": {"errors", "model", "host", "config", "toolchain", "build", "check", "bench", "init"},
+    "cli": {"errors", "model", "host", "config", "toolchain", "build", "check", "bench", "export", "init"},
 }
 
 

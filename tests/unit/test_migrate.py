@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hubkernels.config import load_project
-from hubkernels.config.explain import _value as inline
+from hubkernels.config.explain import toml_value as inline
 from hubkernels.config.migrate import migrate
 from hubkernels.config.positions import basic_string
 from hubkernels.errors import InputError

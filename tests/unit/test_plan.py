@@ -43,7 +43,7 @@ INPUTS = Inputs(
 
 
 def made(inputs: Inputs = INPUTS, package: Package = PACKAGE, tools: Toolchain = TOOLS) -> BuildPlan:
-    return plan(package, VARIANT, tools, inputs, "build/.hubkernels/objects")
+    return plan(package, VARIANT, tools, inputs)
 
 
 def test_the_plan_is_the_golden_one() -> None:

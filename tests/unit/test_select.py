@@ -11,7 +11,7 @@ from hubkernels.build.select import choose, select
 from hubkernels.config.variant_table import load_variant_table
 from hubkernels.errors import EnvironmentLacksError, InputError
 from hubkernels.host.machine import Machine, TorchSdk
-from hubkernels.model.backend import CPU, CUDA
+from hubkernels.model.backend import BACKENDS, CPU, CUDA
 from hubkernels.model.project import KernelSection, Package, Requirements, Torch, TorchNoarch, TvmFfi
 from hubkernels.model.variant import Decisions, Platform
 from hubkernels.model.version import Version
@@ -100,14 +100,21 @@ def test_bounds_of_the_package_are_reasons() -> None:
         assert not any("general.cuda" in reason for reason in reasons(decisions, tag))
 
 
-@pytest.mark.parametrize(
-    ("framework", "reason"),
-    [(TorchNoarch(), "torch-noarch packages are not built yet"), (TvmFfi(), "tvm-ffi packages are not built yet")],
-)
-def test_frameworks_that_are_not_built_yet_say_so(framework: TorchNoarch | TvmFfi, reason: str) -> None:
-    decisions = select(package(framework), ROWS, machine())
+def test_tvm_ffi_packages_say_that_they_are_not_built_yet() -> None:
+    decisions = select(package(TvmFfi()), ROWS, machine())
     assert accepted(decisions) == []
-    assert all(reason in rejection.reasons for rejection in decisions.rejected)
+    assert all("tvm-ffi packages are not built yet" in rejection.reasons for rejection in decisions.rejected)
+
+
+@pytest.mark.parametrize(
+    ("torch", "platform"), [("2.13.0+cpu", LINUX), (None, LINUX), ("2.9.0", Platform("riscv64", "plan9"))]
+)
+def test_python_alone_has_one_variant_a_backend_on_any_machine(torch: str | None, platform: Platform) -> None:
+    noarch = replace(package(TorchNoarch()), backends=(CUDA, BACKENDS["cann"], CPU))
+    decisions = select(noarch, ROWS, machine(torch, platform))
+    assert accepted(decisions) == ["torch-cpu", "torch-cuda", "torch-npu"]  # npu: what the client calls cann's
+    assert reasons(decisions, "torch-tpu") == ("general.backends does not name tpu",)
+    assert len(decisions.accepted) + len(decisions.rejected) == len(BACKENDS)
 
 
 def test_undeclared_backends_and_missing_toolchains_are_told_apart() -> None:

@@ -212,11 +212,11 @@ def test_one_list_holds_the_problems_of_workspace_packages_and_members(tmp_path:
         "schema must be 1 --> build.toml:2: workspace.schema",
         "members holds strings, found an integer: 1 --> build.toml:3: workspace.members[0]",
         "unknown isa avx-512 --> build.toml:18: package.rms-norm.kernel.fast.isa",
+        "no build.toml in d --> build.toml:3: workspace.members[4]",
+        "cannot read e/build.toml: Is a directory --> build.toml:3: workspace.members[5]",
         '"Bad" is not a package name --> a/build.toml:2: general.name',
         "not valid TOML: Invalid initial character for a key part --> b/build.toml:1:2",
         "unknown key srcs --> c/build.toml:7: torch.srcs",
-        "no build.toml in d --> build.toml:3: workspace.members[4]",
-        "cannot read e/build.toml: Is a directory --> build.toml:3: workspace.members[5]",
     ]
 
 

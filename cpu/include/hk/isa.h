@@ -1,5 +1,5 @@
-// Which ISA tiers this machine can run, and the choice of one row of a dispatch table.
-// For baseline files only: an ISA file that includes this could lend its code to the baseline.
+// Which tiers this machine can run, and the choice of one. For baseline files only: an ISA file
+// that includes this could lend its code to the baseline.
 #pragma once
 
 #include <cstddef>
@@ -9,90 +9,97 @@
 #include <stdexcept>
 #include <string>
 
+#include "hk/tier.h"
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
 
 namespace hk {
 
-// One implementation of an op's functions. A table lists the best tier first and ends with one
-// that always runs.
-template <typename Functions>
-struct Tier {
-  const char* isa;
-  bool (*usable)();
-  const Functions* functions;
+struct CpuidRegisters {
+  uint32_t eax, ebx, ecx, edx;
 };
 
-inline bool has_scalar() { return true; }
+// How a processor is asked. Tests bring processors of their own.
+struct Processor {
+  CpuidRegisters (*cpuid)(uint32_t leaf, uint32_t subleaf);
+  uint32_t (*xgetbv)();  // XCR0; traps where the operating system does not use XSAVE
+};
+
+inline Features features_of(const Processor& cpu) {
+  constexpr uint32_t kExtended = 0x80000000u, kOsXsave = 1u << 27;
+  const uint32_t last = cpu.cpuid(0, 0).eax;
+  const uint32_t last_extended = cpu.cpuid(kExtended, 0).eax;
+  // A leaf above the last one answers with another leaf's words.
+  const auto leaf = [&](uint32_t number, uint32_t subleaf) {
+    const bool there = number <= (number < kExtended ? last : last_extended);
+    return there ? cpu.cpuid(number, subleaf) : CpuidRegisters{};
+  };
+  const CpuidRegisters one = leaf(1, 0), seven = leaf(7, 0);
+  const CpuidRegisters seven_one = seven.eax >= 1 ? leaf(7, 1) : CpuidRegisters{};
+  Features found = {};
+  found.leaf1_ecx = one.ecx;
+  found.leaf7_ebx = seven.ebx;
+  found.leaf7_ecx = seven.ecx;
+  found.leaf7_edx = seven.edx;
+  found.leaf7_1_eax = seven_one.eax;
+  found.leaf7_1_edx = seven_one.edx;
+  found.leaf13_1_eax = leaf(13, 1).eax;
+  found.extended1_ecx = leaf(kExtended + 1, 0).ecx;
+  found.saved_state = one.ecx & kOsXsave ? cpu.xgetbv() : 0;
+  return found;
+}
 
 #if defined(__x86_64__)
 
-namespace cpuid {
-
-struct Registers {
-  uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
-};
-
-// All zero where the processor has no such leaf.
-inline Registers leaf(uint32_t number, uint32_t subleaf = 0) {
-  Registers r;
-  if (static_cast<uint32_t>(__get_cpuid_max(0, nullptr)) >= number) {
-    __cpuid_count(number, subleaf, r.eax, r.ebx, r.ecx, r.edx);
-  }
-  return r;
+inline Features machine_features() {
+  return features_of({
+      [](uint32_t leaf, uint32_t subleaf) {
+        CpuidRegisters r;
+        __cpuid_count(leaf, subleaf, r.eax, r.ebx, r.ecx, r.edx);
+        return r;
+      },
+      [] {
+        uint32_t low, high;
+        __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+        return low;
+      },
+  });
 }
 
-inline bool all(uint32_t value, uint32_t bits) { return (value & bits) == bits; }
+#else
 
-// What the operating system saves on a context switch; instructions on other state trap.
-inline uint32_t saved_state() {
-  constexpr uint32_t kOsXsave = 1u << 27;
-  if (!all(leaf(1).ecx, kOsXsave)) return 0;
-  uint32_t low, high;
-  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-  return low;
+inline Features machine_features() { return {}; }
+
+#endif
+
+inline bool has(const Features& machine, const Features& needs) {
+  const auto all = [](uint32_t value, uint32_t bits) { return (value & bits) == bits; };
+  return all(machine.leaf1_ecx, needs.leaf1_ecx) && all(machine.leaf7_ebx, needs.leaf7_ebx) &&
+         all(machine.leaf7_ecx, needs.leaf7_ecx) && all(machine.leaf7_edx, needs.leaf7_edx) &&
+         all(machine.leaf7_1_eax, needs.leaf7_1_eax) &&
+         all(machine.leaf7_1_edx, needs.leaf7_1_edx) &&
+         all(machine.leaf13_1_eax, needs.leaf13_1_eax) &&
+         all(machine.extended1_ecx, needs.extended1_ecx) &&
+         all(machine.saved_state, needs.saved_state);
 }
 
-}  // namespace cpuid
-
-// The flags of isa = "avx2": avx2, fma, f16c.
-inline bool has_avx2() {
-  constexpr uint32_t kXmmYmm = 0x06;
-  constexpr uint32_t kFma = 1u << 12, kF16c = 1u << 29;  // leaf 1, ecx
-  constexpr uint32_t kAvx2 = 1u << 5;                    // leaf 7, ebx
-  return cpuid::all(cpuid::saved_state(), kXmmYmm) &&
-         cpuid::all(cpuid::leaf(1).ecx, kFma | kF16c) && cpuid::all(cpuid::leaf(7).ebx, kAvx2);
-}
-
-// The flags of isa = "avx512": those of avx2 and avx512f, dq, bw, vl.
-inline bool has_avx512() {
-  constexpr uint32_t kXmmYmmOpmaskZmm = 0xe6;
-  constexpr uint32_t kF = 1u << 16, kDq = 1u << 17, kBw = 1u << 30, kVl = 1u << 31;  // leaf 7, ebx
-  return has_avx2() && cpuid::all(cpuid::saved_state(), kXmmYmmOpmaskZmm) &&
-         cpuid::all(cpuid::leaf(7).ebx, kF | kDq | kBw | kVl);
-}
-
-// The flags of isa = "avx512-bf16": those of avx512 and avx512bf16.
-inline bool has_avx512_bf16() {
-  constexpr uint32_t kBf16 = 1u << 5;  // leaf 7.1, eax
-  return has_avx512() && cpuid::leaf(7).eax >= 1 && cpuid::all(cpuid::leaf(7, 1).eax, kBf16);
-}
-
-#endif  // __x86_64__
-
-// The first usable tier, or exactly the one named by the environment variable HUBKERNELS_ISA.
-// Throws std::runtime_error when that one is unknown or cannot run here.
+// The first tier of a table that the machine can run, the best being first, or exactly the one
+// named by the environment variable HUBKERNELS_ISA. Throws std::runtime_error when there is none.
 template <typename Functions, size_t N>
-const Tier<Functions>& choose_tier(const Tier<Functions> (&table)[N]) {
+const Tier<Functions>& choose_tier(const Tier<Functions>* const (&table)[N],
+                                   const Features& machine = machine_features()) {
   const char* forced = std::getenv("HUBKERNELS_ISA");
+  if (forced != nullptr && *forced == '\0') forced = nullptr;
   std::string usable;
-  for (const Tier<Functions>& tier : table) {
-    if (!tier.usable()) continue;
-    if (forced == nullptr || *forced == '\0' || std::strcmp(forced, tier.isa) == 0) return tier;
+  for (const Tier<Functions>* tier : table) {
+    if (!has(machine, tier->needs)) continue;
+    if (forced == nullptr || std::strcmp(forced, tier->isa) == 0) return *tier;
     usable += usable.empty() ? "" : ", ";
-    usable += tier.isa;
+    usable += tier->isa;
   }
+  if (forced == nullptr) throw std::runtime_error("this machine can run no tier of this kernel");
   throw std::runtime_error(std::string("HUBKERNELS_ISA=") + forced +
                            ": no such tier here; this machine can run: " + usable);
 }

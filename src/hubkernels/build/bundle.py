@@ -20,14 +20,13 @@ def is_current(plan: BuildPlan, folder: Path) -> bool:
         files = digest_folder(folder)
     except OSError:  # another build is replacing it, or it cannot be read: it is made anew
         return False
-    names = {file.target for file in plan.files} | {plan.library_name}
     found = read_json_object(folder / METADATA)
     noted = read_json_object(note_of(folder)).get("id") == plan.op_id
-    return noted and set(files) == names and found == with_digest(dict(plan.metadata), files)
+    return noted and set(files) == plan.file_names and found == with_digest(dict(plan.metadata), files)
 
 
-def stage(plan: BuildPlan, root: Path, scratch: Path, made: Mapping[str, Path]) -> Path:
-    """Put the artifact together in ``scratch``. made: outputs of this run that do not have their names yet."""
+def stage(plan: BuildPlan, root: Path, scratch: Path) -> Path:
+    """Put the artifact together in ``scratch``, where the outputs of its steps are."""
     staged = scratch / plan.variant
     with disk_errors(staged):
         staged.mkdir()
@@ -38,7 +37,8 @@ def stage(plan: BuildPlan, root: Path, scratch: Path, made: Mapping[str, Path]) 
                 target.write_text(file.text, encoding="utf-8")
             elif file.source is not None:
                 shutil.copyfile(root / file.source, target)
-        shutil.copyfile(made.get(plan.library, root / plan.library), staged / plan.library_name)
+        if plan.library is not None:
+            shutil.copyfile(scratch / plan.library, staged / plan.library_name)
         (staged / METADATA).write_bytes(_json(with_digest(dict(plan.metadata), digest_folder(staged))))
     return staged
 

@@ -14,7 +14,7 @@ from hubkernels.build.sources import is_compiled, source_groups
 from hubkernels.host.files import read_json_object
 from hubkernels.model.artifact import note_of
 from hubkernels.model.project import Package
-from hubkernels.model.variant import Decisions, Rejection, Variant
+from hubkernels.model.variant import AnyVariant, Decisions, NoarchVariant, Rejection, Variant
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Everything that decides what a build of one package makes. toolchain is empty when there is nothing to build."""
+    """Everything that decides what a build of one package makes. toolchain: empty when nothing is compiled."""
 
     package: str
     toolchain: dict[str, str]
@@ -52,7 +52,8 @@ class Explanation:
 def explain(builder: Builder, package: Package, tags: Iterable[str]) -> Explanation:
     """Explain the variants of these tags, or all of them. Plans each accepted one, and so scans its sources."""
     decisions = _only(builder.decide(package), package, frozenset(tags))
-    tools = toolchain_facts(builder.tools()) if decisions.accepted else {}
+    compiled = any(isinstance(variant, Variant) for variant in decisions.accepted)
+    tools = toolchain_facts(builder.tools()) if compiled else {}
     targets = tuple(_target(builder, package, variant, tools) for variant in decisions.accepted)
     path = {"path": " ".join(builder.tools().compiler.command)} if tools else {}
     return Explanation(package.name, tools | path, targets, decisions.rejected, decisions.left_out)
@@ -67,7 +68,7 @@ def _only(decisions: Decisions, package: Package, tags: frozenset[str]) -> Decis
     return Decisions(choose(decisions, package, sorted(others)) if others else (), rejected)
 
 
-def _target(builder: Builder, package: Package, variant: Variant, tools: dict[str, str]) -> Target:
+def _target(builder: Builder, package: Package, variant: AnyVariant, tools: dict[str, str]) -> Target:
     made = builder.plan(package, variant)
     folder = builder.places.artifact(package.name, variant.tag)
     if not folder.is_dir():
@@ -77,6 +78,8 @@ def _target(builder: Builder, package: Package, variant: Variant, tools: dict[st
     else:
         note = read_json_object(note_of(folder))
         state = f"out of date: {_difference(note.get('toolchain', {}), tools)}"
+    if isinstance(variant, NoarchVariant):
+        return Target(variant.tag, made.op_id, folder, state, (), ())
     sections = tuple(_sections(package, variant))
     return Target(variant.tag, made.op_id, folder, state, builder.tools().compile_flags(variant), sections)
 

@@ -6,31 +6,35 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from hubkernels import __version__
 from hubkernels.build.bundle import is_current, publish, stage
+from hubkernels.build.cache import find_cache
+from hubkernels.build.includes import Headers
+from hubkernels.build.many import Failures
+from hubkernels.build.noarch import plan_noarch
 from hubkernels.build.plan import Inputs, plan
 from hubkernels.build.report import Report
-from hubkernels.build.scan import Scanner
+from hubkernels.build.scan import ScannedSource, Scanner
 from hubkernels.build.select import candidates, choose, select
 from hubkernels.build.sources import compiled_sources, shipped_python
 from hubkernels.config.variant_table import load_variant_table
-from hubkernels.errors import HubkernelsError, InputError, Problem, nearest
-from hubkernels.host.files import FileHashes, disk_errors
+from hubkernels.errors import HubkernelsError, InputError, Problem
+from hubkernels.host.files import FileHashes, Stamp, disk_errors
 from hubkernels.host.git import git_state
 from hubkernels.host.machine import Machine, python_include, require_torch, this_machine
 from hubkernels.model.artifact import METADATA, Artifact
 from hubkernels.model.plan import BuildPlan
 from hubkernels.model.project import Package, Project
-from hubkernels.model.variant import Decisions, Variant
+from hubkernels.model.variant import AnyVariant, Decisions, NoarchVariant, Variant
 from hubkernels.toolchain.compiler import compiler_environment, find_compiler
 from hubkernels.toolchain.cpu import Toolchain
 
 WORK = ".hubkernels"
-"""Folder under build/ for objects and memory; its leading dot keeps it out of the client's sight."""
+"""Folder under build/ for unfinished work and memory; its leading dot keeps it out of the client's sight."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +52,9 @@ class Places:
         return self.build / WORK
 
     @property
-    def objects(self) -> Path:
-        return self.work / "objects"
+    def cache(self) -> Path:
+        """Stands for the user's cache where that cannot be used."""
+        return self.work / "cache"
 
     @property
     def runs(self) -> Path:
@@ -79,8 +84,10 @@ class Builder:
         self.places = Places(project.root)
         self.machine: Machine = this_machine()
         self.hashes = FileHashes(self.places.work / "hashes.json")
+        self.cache = find_cache(environment, self.places.cache)
         self.rows = load_variant_table()
         self._tools: Toolchain | None = None
+        self._headers: Headers | None = None
 
     def decide(self, package: Package) -> Decisions:
         return select(package, self.rows, self.machine)
@@ -92,71 +99,112 @@ class Builder:
             self._tools = Toolchain(compiler, require_torch(self.machine), python_include())
         return self._tools
 
-    def plan(self, package: Package, variant: Variant) -> BuildPlan:
-        """Plan one variant, from sources scanned now."""
-        self.hashes.renew()
-        memory = self.places.work / f"scan-{package.name}.json"
-        scanner = Scanner(package.root, memory, self.hashes, variant, self.tools(), self.environment)
-        scanned = scanner.scan(compiled_sources(package, variant), self.jobs)
+    def plan(self, package: Package, variant: AnyVariant) -> BuildPlan:
+        """Plan one variant. A file is looked at once, until something is compiled or `renew` is called."""
         python = tuple(
             (target, path, self.hashes.sha256(str(package.root / path)) or "")
             for target, path in shipped_python(package)
         )
-        objects = os.path.relpath(self.places.objects.resolve(), package.root.resolve())
-        made = plan(package, variant, self.tools(), Inputs(scanned, python), objects)
+        if isinstance(variant, NoarchVariant):
+            made = plan_noarch(package, variant, python)
+        else:
+            made = plan(package, variant, self.tools(), Inputs(self.scan(package, variant), python))
         self.hashes.save()
         return made
 
-    def build(self, package: Package, variant: Variant, report: Report) -> Artifact:
+    def scan(self, package: Package, variant: Variant) -> tuple[ScannedSource, ...]:
+        """The sources of one variant and all that they include."""
+        if self._headers is None:
+            self._headers = Headers(self.cache.store, self.hashes, self.tools())
+        around = (self.cache.store, self.hashes, self._headers)
+        scanner = Scanner(package.root, *around, variant, self.tools(), self.environment)
+        return scanner.scan(compiled_sources(package, variant), self.jobs)
+
+    def renew(self) -> None:
+        """Look at every file anew: what was read earlier in this run may have changed since."""
+        self.hashes.renew()
+        self._headers = None
+
+    def build(self, package: Package, variant: AnyVariant, report: Report) -> Artifact:
         """Bring one artifact up to date."""
         made = self.plan(package, variant)
         folder = self.places.artifact(package.name, variant.tag)
         if not is_current(made, folder):
             from hubkernels.build.work import locked, sweep  # noqa: PLC0415 - costs a no-change build 30 ms
 
+            self._tell_cache(report)
             with locked(self.places.work, report):
+                self.renew()
                 made = self.plan(package, variant)  # another build may have been at work while we waited
                 if not is_current(made, folder):
                     sweep(self.places.work, self.places.runs)
                     return self._make(made, package, variant, report)
         return Artifact(package.name, variant.tag, made.op_id, folder, fresh=False)
 
-    def _make(self, made: BuildPlan, package: Package, variant: Variant, report: Report) -> Artifact:
-        from hubkernels.build.run import Workplace, keep, outputs_of, run_steps  # noqa: PLC0415 - costs a no-change build 15 ms
+    def _tell_cache(self, report: Report) -> None:
+        """Say once why the cache is not the usual one. Raises EnvironmentLacksError where one was named to no use."""
+        self.cache.require()
+        if self.cache.note:
+            report(self.cache.note)
+        self.cache = replace(self.cache, note=None)
+
+    def _make(self, made: BuildPlan, package: Package, variant: AnyVariant, report: Report) -> Artifact:
+        from hubkernels.build.run import Workplace, keep, run_steps, take  # noqa: PLC0415 - costs a no-change build 15 ms
 
         before = self.hashes.stamps()
-        provenance = self._provenance(package)
-
-        def unchanged() -> bool:
-            return self.hashes.stamps() == before and self.plan(package, variant).op_id == made.op_id
-
+        provenance = self._provenance(package, variant)
+        store = self.cache.store
         with self.places.scratch() as scratch:
             place = Workplace(package.root, self.places.work, scratch, self.jobs, self.environment)
-            outputs = outputs_of(made, place)
+            steps = take(made, store, scratch)
             try:
-                run_steps(made, tuple(outputs), place, report)
-            except HubkernelsError:
+                run_steps(made, steps, place, report)
+            except (HubkernelsError, KeyboardInterrupt):
                 with suppress(HubkernelsError):
-                    if unchanged():
-                        keep(outputs, package.root)  # what did compile need not be compiled again
+                    if not self._changes(before, made, package, variant):
+                        keep(steps, scratch, store, report)  # what did compile need not be compiled again
                 raise
-            staged = stage(made, package.root, scratch, {step.output: path for step, path in outputs.items()})
-            if not unchanged():
-                raise InputError(Problem(f"a file of {package.name} changed while it was built", hint="build again"))
-            keep(outputs, package.root)
+            staged = stage(made, package.root, scratch)
+            if changes := self._changes(before, made, package, variant):
+                what = f"{', '.join(changes)} of {package.name} changed while it was built"
+                raise InputError(Problem(what, hint="build again"))
+            keep(steps, scratch, store, report)
             return publish(made, staged, self.places.artifact(package.name, variant.tag), provenance)
 
+    def _changes(
+        self, before: Mapping[str, Stamp | None], made: BuildPlan, package: Package, variant: AnyVariant
+    ) -> list[str]:
+        """Files that were written, or are read now and were not or the other way round, since the plan was made."""
+        paths = {path for path, stamp in self.hashes.stamps().items() if stamp != before.get(path)}
+        if not paths:
+            self.renew()
+            if self.plan(package, variant).op_id != made.op_id:
+                paths = self.hashes.stamps().keys() ^ before.keys()
+                return _relative(paths, package.root) or ["an input"]
+        return _relative(paths, package.root)
+
     def build_all(
-        self, packages: Iterable[Package], tags: Iterable[str], report: Report, *, leave_out: bool
+        self,
+        packages: Iterable[Package],
+        tags: Iterable[str],
+        report: Report,
+        *,
+        leave_out: bool,
+        failures: Failures | None = None,
     ) -> Iterator[Artifact]:
-        """Build every chosen variant of each package, in order.
+        """Build every chosen variant of each package, in order; what failed is raised when all have been tried.
 
         leave_out: pass over packages without a variant here, unless that is all of them.
+        failures: those that there are already, and whether the first ends it all.
         """
+        failures = failures or Failures(report)
         for package, variants in self._choose(tuple(packages), tuple(tags), report, leave_out=leave_out):
-            for variant in variants:
-                yield self.build(package, variant, report)
-            self._report_strays(package, report)
+            with failures.of(package.name):
+                for variant in variants:
+                    yield self.build(package, variant, report)
+                self._report_strays(package, report)
+        self.cache.trim()
+        failures.raise_if_any()
 
     def _report_strays(self, package: Package, report: Report) -> None:
         """Artifacts that build.toml no longer makes: the client may prefer one to what was built now."""
@@ -167,23 +215,34 @@ class Builder:
 
     def _choose(
         self, packages: tuple[Package, ...], tags: tuple[str, ...], report: Report, *, leave_out: bool
-    ) -> list[tuple[Package, tuple[Variant, ...]]]:
+    ) -> list[tuple[Package, tuple[AnyVariant, ...]]]:
         chosen = []
         for package in packages:
             decisions = self.decide(package)
-            if leave_out and not tags and not decisions.accepted and len(packages) > 1:
-                report(f"{package.name}: no variant can be built here; `kernel-builder list-variants` tells why")
+            wanted = [variant for variant in decisions.accepted if not tags or variant.tag in tags]
+            if leave_out and not wanted and len(packages) > 1:
+                what = " or ".join(tags) or "variant"
+                report(f"{package.name}: no {what} can be built here; `kernel-builder list-variants` tells why")
             else:
-                chosen.append((package, choose(decisions, package, tags)))
+                own = [variant.tag for variant in wanted] if tags and leave_out and len(packages) > 1 else tags
+                chosen.append((package, choose(decisions, package, own)))
         return chosen or [(package, choose(self.decide(package), package, tags)) for package in packages]
 
-    def _provenance(self, package: Package) -> dict[str, Any]:
+    def _provenance(self, package: Package, variant: AnyVariant) -> dict[str, Any]:
         """How this build is made: what may differ between two builds of equal content."""
         return {
             "builder": {"hubkernels": __version__, "door": "kernel-builder build"},
-            "toolchain": toolchain_facts(self.tools()),
+            "toolchain": {} if isinstance(variant, NoarchVariant) else toolchain_facts(self.tools()),
             "git": git_state(package.root, self.environment),
         }
+
+
+def _relative(paths: Iterable[str], root: Path) -> list[str]:
+    """Paths as the user spells them: those in the project from its root."""
+    return sorted(
+        os.path.relpath(path, root) if not path.startswith("/") or path.startswith(f"{root}/") else path
+        for path in paths
+    )
 
 
 def _require_plain(root: Path) -> None:
@@ -202,23 +261,3 @@ def toolchain_facts(tools: Toolchain) -> dict[str, str]:
         "fingerprint": tools.compiler.fingerprint,
         "torch": tools.torch.release,
     }
-
-
-def find_packages(project: Project, names: Iterable[str]) -> tuple[Package, ...]:
-    """The packages of that name, in either spelling; all of them when none is named."""
-    known = {package.python_name: package for package in project.packages}
-    wanted = tuple(names)
-    for name in wanted:
-        if name.replace("-", "_") not in known:
-            spelled = [package.name for package in project.packages]
-            raise InputError(
-                Problem(
-                    f"no package {name} in {project.root / 'build.toml'}",
-                    hint=nearest(name, spelled) or f"it has {', '.join(spelled)}",
-                )
-            )
-    if not project.packages:
-        raise InputError(Problem("the workspace has no package", where=str(project.root / "build.toml")))
-    if not wanted:
-        return project.packages
-    return tuple(known[name] for name in dict.fromkeys(name.replace("-", "_") for name in wanted))

@@ -16,7 +16,7 @@ from hubkernels.model.variant import Variant
 from hubkernels.toolchain.cpu import Toolchain
 
 UID_LENGTH = 12
-NAME_LENGTH = 32  # of an object: it may come to stand for the content of other checkouts
+NAME_LENGTH = 32  # of an object: it stands for the content of every checkout of a user
 
 OPS_PY = '''\
 import torch
@@ -40,15 +40,15 @@ class Inputs:
     python: tuple[tuple[str, str, str], ...]
 
 
-def plan(package: Package, variant: Variant, tools: Toolchain, inputs: Inputs, objects: str) -> BuildPlan:
-    """Plan one variant. objects: the folder of the steps' outputs, relative to the package's root."""
+def plan(package: Package, variant: Variant, tools: Toolchain, inputs: Inputs) -> BuildPlan:
+    """Plan one variant."""
     keys = [_object_key(scanned, variant, tools) for scanned in inputs.sources]
     op_id = f"_{package.python_name}_{variant.backend.name}_{_uid(package, variant, tools, keys, inputs)}"
     steps = [
-        _compile_step(scanned, variant, tools, (op_id, f"{objects}/{_name(key, op_id, scanned)}.o"))
+        _compile_step(scanned, variant, tools, (op_id, f"{_name(key, op_id, scanned)}.o"))
         for scanned, key in zip(inputs.sources, keys, strict=True)
     ]
-    link = _link_step([step.output for step in steps], tools, objects)
+    link = _link_step([step.output for step in steps], tools)
     files = (
         ShippedFile("_ops.py", text=OPS_PY.format(op_id=op_id)),
         *(ShippedFile(target, source=source) for target, source, _ in inputs.python),
@@ -66,7 +66,8 @@ def plan(package: Package, variant: Variant, tools: Toolchain, inputs: Inputs, o
 
 def _object_key(scanned: ScannedSource, variant: Variant, tools: Toolchain) -> str:
     """Hash of what an object is made of, but for the id."""
-    flags = (*tools.compile_flags(variant), *scanned.source.flags)
+    maps = [tools.portable(word) for word in tools.prefix_maps()]
+    flags = (*tools.compile_flags(variant), *scanned.source.flags, *maps)
     return _digest([tools.compiler.fingerprint, flags, scanned.inputs])
 
 
@@ -79,6 +80,11 @@ def _uid(package: Package, variant: Variant, tools: Toolchain, keys: Sequence[st
         "_ops.py": OPS_PY,
         "metadata": metadata(package, variant, ""),
     }
+    return uid_of(content)
+
+
+def uid_of(content: Mapping[str, object]) -> str:
+    """The last part of an op id, from all that the artifact is made of."""
     # Base 32: lower case and digits, since some disks are blind to case and the client splits ids at underscores.
     return base64.b32encode(bytes.fromhex(_digest(content))).decode().lower()[:UID_LENGTH]
 
@@ -105,11 +111,11 @@ def _compile_step(scanned: ScannedSource, variant: Variant, tools: Toolchain, ma
     return Step("compile", path, command, output)
 
 
-def _link_step(inputs: Sequence[str], tools: Toolchain, objects: str) -> Step:
+def _link_step(inputs: Sequence[str], tools: Toolchain) -> Step:
     key = _digest([tools.compiler.fingerprint, inputs, _link_key(tools)])
     flags, libraries = tools.link_flags(), tools.link_libraries()
     command = (*tools.compiler.command, *flags, "-o", Step.OUTPUT, *inputs, *libraries)
-    return Step("link", "the library", command, f"{objects}/{key[:NAME_LENGTH]}.so", tuple(inputs))
+    return Step("link", "the library", command, f"{key[:NAME_LENGTH]}.so", tuple(inputs))
 
 
 def _link_key(tools: Toolchain) -> list[str]:

@@ -13,25 +13,17 @@ from hubkernels.build.failure import Failure, explain_failures
 from hubkernels.build.ninja import STATUS, FailedStep, read_output, render
 from hubkernels.build.report import Report
 from hubkernels.errors import EnvironmentLacksError, Problem
-from hubkernels.host.files import disk_errors, write_atomically
+from hubkernels.host.files import write_atomically
 from hubkernels.host.process import Stream
+from hubkernels.host.store import Store
 from hubkernels.model.plan import BuildPlan, Step
-
-
-def missing_steps(plan: BuildPlan, root: Path) -> tuple[Step, ...]:
-    """Steps whose output is missing or empty. Its name is the hash of its inputs, so one that is there is right."""
-    return tuple(step for step in plan.steps if not _is_there(root / step.output))
-
-
-def _is_there(path: Path) -> bool:
-    return path.is_file() and path.stat().st_size > 0  # a disk that lost power can leave empty files
 
 
 @dataclass(frozen=True)
 class Workplace:
     """Where and how commands run.
 
-    root: the package's folder. work: the folder of ninja's files. made: the folder of what this run makes.
+    root: the package's folder. work: the folder of ninja's files. made: where this run puts all that it takes or makes.
     """
 
     root: Path
@@ -41,19 +33,21 @@ class Workplace:
     environment: Mapping[str, str]
 
 
-def outputs_of(plan: BuildPlan, place: Workplace) -> Mapping[Step, Path]:
-    """The steps to run, and where each puts what it makes until `keep` gives it its name."""
-    return {step: place.made / Path(step.output).name for step in missing_steps(plan, place.root)}
+def take(plan: BuildPlan, store: Store, made: Path) -> tuple[Step, ...]:
+    """Copy to the folder ``made`` what was made before; tells the steps that remain."""
+    if plan.library and store.take(plan.library, made / plan.library):
+        return ()
+    return tuple(step for step in plan.steps if not store.take(step.output, made / step.output))
 
 
 def run_steps(plan: BuildPlan, steps: tuple[Step, ...], place: Workplace, report: Report) -> None:
-    """Run these steps of a plan, with their outputs in the folder ``place.made``.
+    """Run these steps of a plan in the folder ``place.made``, where the outputs of the others are.
 
     Raises InputError with all diagnostics when a step fails, EnvironmentLacksError when the disk is full.
     """
     if not steps:
         return
-    ninja = _start_ninja(plan, _redirect(steps, place), place)
+    ninja = _start_ninja(plan, _redirect(plan, steps, place), place)
     failures: list[Failure] = []
     unexpected: list[str] = []
     for event in read_output(ninja.lines()):
@@ -69,29 +63,30 @@ def run_steps(plan: BuildPlan, steps: tuple[Step, ...], place: Workplace, report
         raise EnvironmentLacksError(Problem("\n".join(("ninja stopped:", *unexpected))))
 
 
-def keep(made: Mapping[Step, Path], root: Path) -> None:
-    """Give the outputs that are there the names that say what they are made of."""
-    for step, path in made.items():
-        target = root / step.output
-        if not path.exists():
-            continue
-        with disk_errors(target):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            path.replace(target)
+def keep(steps: Iterable[Step], made: Path, store: Store, report: Report) -> None:
+    """Give the store what these steps made. Where it takes no more, the next build makes it again."""
+    try:
+        for step in steps:
+            if (made / step.output).exists():
+                store.put(step.output, (made / step.output).read_bytes())
+    except EnvironmentLacksError as error:
+        report(f"what was compiled is not kept for later builds: {error.problems[0].what}")
 
 
-def _redirect(steps: tuple[Step, ...], place: Workplace) -> list[Step]:
+def _redirect(plan: BuildPlan, steps: Iterable[Step], place: Workplace) -> list[Step]:
     """The steps with their outputs, and what they take from one another, in the folder of this run."""
     folder = os.path.relpath(place.made.resolve(), place.root.resolve())
-    moved = {step.output: f"{folder}/{Path(step.output).name}" for step in steps}
+    moved = {step.output: f"{folder}/{step.output}" for step in plan.steps}
+    remaining = tuple(steps)
+    here = {step.output for step in remaining}
     return [
         replace(
             step,
             command=tuple(moved.get(word, word) for word in step.command),
             output=moved[step.output],
-            after=tuple(moved[path] for path in step.after if path in moved),
+            after=tuple(moved[name] for name in step.after if name in here),
         )
-        for step in steps
+        for step in remaining
     ]
 
 
@@ -104,5 +99,5 @@ def _start_ninja(plan: BuildPlan, steps: Iterable[Step], place: Workplace) -> St
 
 
 def _failure(event: FailedStep, steps: tuple[Step, ...], variant: str) -> Failure:
-    subject = next(step.subject for step in steps if Path(step.output).name == Path(event.output).name)
+    subject = next(step.subject for step in steps if step.output == Path(event.output).name)
     return Failure(subject, variant, event.diagnostics)

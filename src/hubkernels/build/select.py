@@ -8,9 +8,9 @@ from hubkernels.build.archs import left_out, why_no_arch, why_no_dependency
 from hubkernels.config.variant_table import VariantRow
 from hubkernels.errors import EnvironmentLacksError, HubkernelsError, InputError, Problem, nearest
 from hubkernels.host.machine import OLDEST_TORCH, Machine
-from hubkernels.model.backend import CPU
+from hubkernels.model.backend import BACKENDS, CPU
 from hubkernels.model.project import Package, Torch, TorchNoarch, TvmFfi
-from hubkernels.model.variant import Decisions, Rejection, Variant, index_by_tag
+from hubkernels.model.variant import AnyVariant, Decisions, NoarchVariant, Rejection, Variant, index_by_tag
 
 BUILT_BACKENDS = frozenset({CPU})
 """Backends that have a toolchain module."""
@@ -20,12 +20,11 @@ Rule = Callable[[Package, Variant, Machine], str | None]
 
 def select(package: Package, rows: Iterable[VariantRow], machine: Machine) -> Decisions:
     """Decide on every variant that the table and the package make possible."""
-    accepted: list[Variant] = []
+    accepted: list[AnyVariant] = []
     rejected: list[Rejection] = []
     rows = tuple(rows)
     for variant in candidates(package, rows):
-        of_package = tuple(why for rule in PACKAGE_RULES if (why := rule(package, variant, machine)))
-        of_machine = tuple(why for rule in MACHINE_RULES if (why := rule(package, variant, machine)))
+        of_package, of_machine = _reasons(package, variant, machine)
         if of_package or of_machine:
             rejected.append(Rejection(variant, of_package, of_machine))
         else:
@@ -33,10 +32,25 @@ def select(package: Package, rows: Iterable[VariantRow], machine: Machine) -> De
     return Decisions(tuple(accepted), tuple(rejected), left_out(package, rows))
 
 
-def candidates(package: Package, rows: Iterable[VariantRow]) -> tuple[Variant, ...]:
-    """Every variant of the table: one a torch release, or one for all of them with a stable ABI."""
+def _reasons(package: Package, variant: AnyVariant, machine: Machine) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What the package says against a variant, and what the machine lacks for it."""
+    if isinstance(variant, NoarchVariant):
+        return tuple(why for rule in NOARCH_RULES if (why := rule(package, variant, machine))), ()
+    return (
+        tuple(why for rule in PACKAGE_RULES if (why := rule(package, variant, machine))),
+        tuple(why for rule in MACHINE_RULES if (why := rule(package, variant, machine))),
+    )
+
+
+def candidates(package: Package, rows: Iterable[VariantRow]) -> tuple[AnyVariant, ...]:
+    """Every variant of the table: one a torch release, or one for all of them with a stable ABI.
+
+    Of Python files alone: one a backend, which needs no table.
+    """
+    if isinstance(package.framework, TorchNoarch):
+        return tuple(NoarchVariant(backend) for backend in BACKENDS.values())
     stable = package.framework.stable_abi if isinstance(package.framework, Torch) else {}
-    found = []
+    found: list[Variant] = []
     for row in rows:
         target = stable.get(row.backend.name)
         for torch in (target,) if target else row.torch:
@@ -44,7 +58,7 @@ def candidates(package: Package, rows: Iterable[VariantRow]) -> tuple[Variant, .
     return tuple(index_by_tag(found).values())
 
 
-def choose(decisions: Decisions, package: Package, tags: Iterable[str] = ()) -> tuple[Variant, ...]:
+def choose(decisions: Decisions, package: Package, tags: Iterable[str] = ()) -> tuple[AnyVariant, ...]:
     """The accepted variants, or those of them that were asked for.
 
     Raises InputError for a tag that does not exist or was rejected, EnvironmentLacksError when nothing is left.
@@ -83,20 +97,14 @@ def _refuse_unknown(tag: str, decisions: Decisions, package: Package) -> None:
         raise InputError(Problem(f"{package.name} has no variant {tag}", hint=hint))
 
 
-def _backend_is_declared(package: Package, variant: Variant, _: Machine) -> str | None:
+def _backend_is_declared(package: Package, variant: AnyVariant, _: Machine) -> str | None:
     if variant.backend in package.backends:
         return None
     return f"general.backends does not name {variant.backend.name}"
 
 
 def _framework_is_built(package: Package, _: Variant, __: Machine) -> str | None:
-    match package.framework:
-        case TorchNoarch():
-            return "torch-noarch packages are not built yet"
-        case TvmFfi():
-            return "tvm-ffi packages are not built yet"
-        case Torch():
-            return None
+    return "tvm-ffi packages are not built yet" if isinstance(package.framework, TvmFfi) else None
 
 
 def _toolchain_exists(_: Package, variant: Variant, __: Machine) -> str | None:
@@ -174,6 +182,9 @@ PACKAGE_RULES: tuple[Rule, ...] = (
     _dependencies_are_provided,
 )
 """What build.toml says against a variant, wherever it is built."""
+
+NOARCH_RULES: tuple[Callable[[Package, AnyVariant, Machine], str | None], ...] = (_backend_is_declared,)
+"""What build.toml says against a variant of Python files alone; any machine can make one."""
 
 MACHINE_RULES: tuple[Rule, ...] = (_toolchain_exists, _platform_is_here, _torch_is_installed)
 """What this machine lacks for it."""

@@ -103,7 +103,7 @@ def shipped_python(package: Package) -> tuple[tuple[str, str], ...]:
 def _ships(name: Path, suffixes: tuple[str, ...]) -> bool:
     hidden = any(part.startswith(".") for part in name.parts)
     made = is_bytecode(name) or str(name) in OWN_FILES
-    return not hidden and not made and name.suffix.removeprefix(".") in suffixes
+    return not hidden and not made and name.name.endswith(tuple(f".{suffix}" for suffix in suffixes))
 
 
 def _refuse_missing(package: Package, groups: tuple[Group, ...]) -> None:

@@ -22,9 +22,9 @@ _BACKEND = f"(?P<backend>{_PLAIN}|(?P<versioned>{_VERSIONED}))(?(versioned)(?P<v
 _SYSTEM = r"(x86_64|aarch64)-(linux|darwin|windows)"
 COMPILED = re.compile(f"{_FRAMEWORK}-{_BACKEND}-{_SYSTEM}")
 """Names of compiled variants, as the client's grammar has them for the systems that it runs on."""
-NOARCH = re.compile("torch-(?P<backend>universal|npu|" + "|".join(name for name in BACKENDS if name != "cann") + ")")
+NOARCH = re.compile(f"torch-(?P<backend>universal|{'|'.join(backend.device for backend in BACKENDS.values())})")
 """Names of variants of Python files alone that a client can choose: it reads any backend here, and knows these."""
-_OWN_NAMES = {backend.tag: backend.name for backend in BACKENDS.values()} | {"npu": "cann"}
+_OWN_NAMES = {spelling: backend.name for backend in BACKENDS.values() for spelling in (backend.tag, backend.device)}
 _CUDA_DIGITS = 3  # the client takes the last digit as the minor version: cu1210 would be CUDA 121.0
 
 

@@ -28,6 +28,13 @@ _GRACE_S = 30.0  # the child ends itself and says where it hung; the parent wait
 _ERRORS = {kind.exit_code: kind for kind in (CheckFailedError, InputError, EnvironmentLacksError)}
 
 
+_HINTS = {
+    "undefined symbol": "is the file that defines it under src?",
+    "failed to map segment": "is its disk mounted noexec? Move the project, or mount the disk with exec",
+}
+"""What to do about errors of the dynamic loader, by its words."""
+
+
 @dataclass(frozen=True)
 class Task:
     """What a child does. name: in messages. function: as ``module:function``; only the child imports it."""
@@ -85,7 +92,7 @@ def _unwrap(task: Task, message: Mapping[str, Any]) -> Any:  # noqa: ANN401
         raise _ERRORS[message["exit_code"]](*(Problem(**problem) for problem in message["problems"]))
     if "raised" in message:
         raised = message["raised"]
-        hint = "is the file that defines it under src?" if "undefined symbol" in raised else None
+        hint = next((hint for words, hint in _HINTS.items() if words in raised), None)
         raise CheckFailedError(
             Problem(f"{task.name}: {raised}\n{message['traceback'].rstrip()}", message["folder"], hint)
         )

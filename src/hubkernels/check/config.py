@@ -10,7 +10,7 @@ from typing import Any
 from hubkernels.build.select import BOUNDS, candidates
 from hubkernels.build.sources import shipped_python
 from hubkernels.config.document import Problems, RawTable
-from hubkernels.config.load import find_tables, load_project, read_own
+from hubkernels.config.load import find_tables, read_files
 from hubkernels.config.positions import KeyPath
 from hubkernels.config.variant_table import VariantRow, load_variant_table
 from hubkernels.errors import InputError, Problem, nearest
@@ -40,14 +40,12 @@ def check_config(root: Path) -> ConfigReport:
 
     Where some cannot be read, what is beside them is looked for as far as they tell.
     """
-    try:
-        packages, errors = load_project(root).packages, list[Problem]()
-    except InputError as error:
-        packages, errors = read_own(root), list(error.problems)
-    unread = bool(errors)
-    reports = [check_package(package, bounds=not unread) for package in packages]
+    readable, unreadable, found = read_files(root)
+    packages = (*readable, *(member.package for member in unreadable if member.package))
+    errors = [*found.found, *(problem for member in unreadable for problem in member.problems)]
+    reports = [check_package(package, bounds=not found.found and package in readable) for package in packages]
     errors += [problem for report in reports for problem in report.errors]
-    warnings = [problem for report in reports for problem in report.warnings]
+    warnings = (*found.warnings, *(problem for report in reports for problem in report.warnings))
     return ConfigReport(tuple(p.name for p in packages), tuple(dict.fromkeys(errors)), tuple(dict.fromkeys(warnings)))
 
 

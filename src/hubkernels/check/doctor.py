@@ -10,7 +10,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
-from hubkernels.errors import EnvironmentLacksError
+from hubkernels.build.cache import find_cache
+from hubkernels.errors import EnvironmentLacksError, InputError
 from hubkernels.host.disk import allows_programs, free_bytes
 from hubkernels.host.files import FileHashes
 from hubkernels.host.machine import python_include, require_torch, this_machine
@@ -144,8 +145,22 @@ def _disk(around: Surroundings) -> Finding:
     free = free_bytes(around.build)
     text = f"{free / 1e9:.1f} GB free for {around.build}"
     if free < ENOUGH_DISK:
-        return Finding("disk", "warning", text, "free some space, or remove old objects with `kernel-builder clean`")
+        return Finding(
+            "disk", "warning", text, "free some space, or empty the cache with `kernel-builder clean --cache`"
+        )
     return Finding("disk", "ok", text)
+
+
+def _cache(around: Surroundings) -> Finding:
+    try:
+        cache = find_cache(around.environment, around.build / ".hubkernels/cache")
+    except InputError as error:
+        return Finding("cache", "warning", str(error.problems[0].what), error.problems[0].hint)
+    held = cache.store.usage()
+    text = f"{cache.store.folder}: {held.entries} entries, {held.size / 1e9:.2f} of {cache.limit / 1e9:.2f} GB"
+    if cache.refusal:
+        return Finding("cache", "warning", cache.refusal.what, cache.refusal.hint)
+    return Finding("cache", "warning", cache.note, text) if cache.note else Finding("cache", "ok", text)
 
 
 def _temp(around: Surroundings) -> Finding:
@@ -169,6 +184,7 @@ EXAMINATIONS: tuple[Callable[[Surroundings], Finding], ...] = (
     _client,
     _git,
     _disk,
+    _cache,
     _temp,
     _isas,
 )

@@ -11,11 +11,14 @@ OLDEST_PYTHON = (3, 9)
 
 _LAYER_METHODS = frozenset({"forward", "extra_repr"})
 _LAYER_FLAGS = frozenset({"has_backward", "can_torch_compile"})
+_REGISTERS = frozenset({"custom_op", "triton_op", "register_kernel", "register_fake", "register_vmap"})
+"""Decorators of torch.library that take the name of an op."""
 
 
 def check_python(folder: Path, python_name: str) -> Iterator[tuple[str, str]]:
     """Violations as (place, what): syntax, imports of itself by name, layers that kernelize would refuse."""
     oldest = ".".join(map(str, OLDEST_PYTHON))
+    impure: list[tuple[str, str]] = []
     for path in sorted(path for path in folder.rglob("*.py") if path.is_file()):
         name = path.relative_to(folder).as_posix()
         try:
@@ -26,9 +29,10 @@ def check_python(folder: Path, python_name: str) -> Iterator[tuple[str, str]]:
         except (ValueError, RecursionError, MemoryError) as error:  # a zero byte; too deep for the parser
             yield name, f"does not parse as Python {oldest}: {error}"
             continue
-        for line, what in (*_own_imports(tree, python_name), *_impure_layers(name, tree)):
+        for line, what in (*_own_imports(tree, python_name), *_foreign_ops(tree)):
             yield f"{name}:{line}", what
-    yield from _layers_are_imported(folder)
+        impure += ((f"{name}:{line}", what) for line, what in _impure_layers(name, tree))
+    yield from _layers(folder, impure)
 
 
 def _own_imports(tree: ast.Module, python_name: str) -> Iterator[tuple[int, str]]:
@@ -42,6 +46,24 @@ def _own_imports(tree: ast.Module, python_name: str) -> Iterator[tuple[int, str]
             continue
         if any(module.split(".")[0] == python_name for module in modules):
             yield node.lineno, f"imports {python_name} by name; inside a kernel every import of itself is relative"
+
+
+def _foreign_ops(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Ops under a fixed name: two builds in one process would register it twice."""
+    for node in ast.walk(tree):
+        for call in getattr(node, "decorator_list", ()):
+            if not isinstance(call, ast.Call) or not call.args or _last_name(call.func) not in _REGISTERS:
+                continue
+            op = call.args[0]
+            if isinstance(op, ast.Constant) and isinstance(op.value, str) and "::" in op.value:
+                yield (
+                    call.lineno,
+                    f"registers {op.value} under a fixed name; spell it with _ops.add_op_namespace_prefix",
+                )
+
+
+def _last_name(function: ast.expr) -> str:
+    return ast.unparse(function).rpartition(".")[2]
 
 
 def _impure_layers(name: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -71,8 +93,11 @@ def _members(node: ast.ClassDef) -> Iterator[tuple[str, int]]:
             yield item.target.id, item.lineno
 
 
-def _layers_are_imported(folder: Path) -> Iterator[tuple[str, str]]:
+def _layers(folder: Path, impure: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Layers that are exported must be pure. A module of that name that is not exported may be about something else."""
     has_layers = (folder / "layers.py").is_file() or (folder / "layers/__init__.py").is_file()
     top = folder / "__init__.py"
-    if has_layers and top.is_file() and "layers" not in top.read_text(encoding="utf-8", errors="replace"):
+    if not top.is_file() or "layers" in top.read_text(encoding="utf-8", errors="replace"):
+        yield from impure
+    elif has_layers and not impure:
         yield "__init__.py", "does not import layers; the client finds them as an attribute: from . import layers"

@@ -5,34 +5,42 @@ from __future__ import annotations
 import time
 
 from hubkernels.cli.console import report, say, say_json
-from hubkernels.cli.options import HERE, Jobs, Json, Packages, ProjectFolder, Variants, open_project
+from hubkernels.cli.options import HERE, FailFast, Jobs, Json, Packages, ProjectFolder, Variants, open_readable
 
 
-def build(
+def build(  # noqa: PLR0913, PLR0917 - one parameter an option
     packages: Packages = None,
     variant: Variants = None,
     project: ProjectFolder = HERE,
     jobs: Jobs = None,
+    fail_fast: FailFast = False,
     json: Json = False,
 ) -> None:
     """Build artifacts into build/PACKAGE/VARIANT; what has not changed is not built again."""
-    builder, chosen = open_project(project, packages, jobs)
+    from hubkernels.build.many import Failures  # noqa: PLC0415 - `--help` does without
+
+    builder, chosen = open_readable(project, packages, jobs)
+    failures = Failures(report, fail_fast=fail_fast)
+    failures.add(() if packages else builder.project.unreadable)
     results: list[dict[str, object]] = []
     started = time.monotonic()
-    for artifact in builder.build_all(chosen, variant or (), report, leave_out=not packages):
-        state = "built" if artifact.fresh else "up to date"
-        if not json:
-            seconds = time.monotonic() - started
-            say(f"{state:10}  {artifact.package}  {artifact.variant}  {artifact.folder}  {seconds:.1f} s")
-        results.append(
-            {
-                "package": artifact.package,
-                "variant": artifact.variant,
-                "id": artifact.op_id,
-                "folder": str(artifact.folder),
-                "built": artifact.fresh,
-            }
-        )
-        started = time.monotonic()
-    if json:
-        say_json(results)
+    made = builder.build_all(chosen, variant or (), report, leave_out=not packages, failures=failures)
+    try:
+        for artifact in made:
+            state = "built" if artifact.fresh else "up to date"
+            if not json:
+                seconds = time.monotonic() - started
+                say(f"{state:10}  {artifact.package}  {artifact.variant}  {artifact.folder}  {seconds:.1f} s")
+            results.append(
+                {
+                    "package": artifact.package,
+                    "variant": artifact.variant,
+                    "id": artifact.op_id,
+                    "folder": str(artifact.folder),
+                    "built": artifact.fresh,
+                }
+            )
+            started = time.monotonic()
+    finally:
+        if json:
+            say_json(results)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ import typer
 from hubkernels.cli.console import columns, say, say_json, warnings
 from hubkernels.cli.console import report as report_line
 from hubkernels.cli.options import HERE, Json, Packages, ProjectFolder, Variants, open_project
-from hubkernels.errors import CheckFailedError, InputError, Problem, nearest
+from hubkernels.errors import CheckFailedError, InputError, Problem, combined
 
 if TYPE_CHECKING:
     from hubkernels.model.project import Package
@@ -101,31 +100,22 @@ def _runnable(
     project: Path, packages: list[str] | None, variants: list[str] | None
 ) -> tuple[tuple[Package, Path], ...]:
     """The built artifacts that were named, or all that this machine can load."""
-    from hubkernels.check.builds import find_variants  # noqa: PLC0415
+    from hubkernels.check.runnable import find_runnable  # noqa: PLC0415
 
     builder, chosen = open_project(project, packages)
     found: list[tuple[Package, Path]] = []
+    lacking: list[InputError] = []
     for package in chosen:
-        here = [variant.tag for variant in builder.decide(package).accepted]
-        built = {folder.name: folder for folder in find_variants(builder.places.build / package.name)}
-        names = _named(package, variants, built) if variants else [name for name in built if name in here]
-        if not names:
-            what = f"no artifact of {package.name} to check here; built: {', '.join(built)}"
-            raise InputError(Problem(what, hint="`kernel-builder build`"))
-        found += [(package, built[name]) for name in names]
+        try:
+            runnable = find_runnable(builder, package, variants or ())
+        except InputError as error:
+            lacking.append(error)
+            continue
+        found += [(package, folder) for folder in runnable.found]
+        for name, why in runnable.passed.items():
+            report_line(f"{package.name} {name}: not loaded here: {why}")
+    if lacking and (packages or not found):
+        raise combined(lacking)
+    for nothing in lacking:
+        report_line(f"passed over: {nothing}")
     return tuple(found)
-
-
-def _named(package: Package, variants: Sequence[str], built: Collection[str]) -> Sequence[str]:
-    """The variants as they were named. Raises InputError for those that are not built."""
-    missing = [
-        Problem(
-            f"{variant} of {package.name} is not built; built: {', '.join(built)}",
-            hint=nearest(variant, built) or f"`kernel-builder build --variant {variant}`",
-        )
-        for variant in variants
-        if variant not in built
-    ]
-    if missing:
-        raise InputError(*missing)
-    return tuple(dict.fromkeys(variants))

@@ -3,22 +3,48 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from hubkernels.cli.console import columns, report, say, size_text
 from hubkernels.cli.options import HERE, Packages, ProjectFolder
+from hubkernels.errors import InputError, Problem
+from hubkernels.model.project import PACKAGE_NAME
+
+Cache = Annotated[bool, typer.Option("--cache", help="Empty the cache of all projects instead.")]
 
 
-def clean(packages: Packages = None, project: ProjectFolder = HERE) -> None:
+def clean(packages: Packages = None, project: ProjectFolder = HERE, cache: Cache = False) -> None:
     """Remove build/PACKAGE and, unless packages are named, build/.hubkernels. Nothing outside build/ is touched."""
+    if cache:
+        _empty_cache(project, packages)
+        return
     from hubkernels.build.clean import clean  # noqa: PLC0415 - `--help` does without
-    from hubkernels.build.pipeline import Places, find_packages  # noqa: PLC0415
-    from hubkernels.config import load_project  # noqa: PLC0415
+    from hubkernels.build.many import find_packages  # noqa: PLC0415
+    from hubkernels.build.pipeline import Places  # noqa: PLC0415
+    from hubkernels.config import read_project  # noqa: PLC0415
 
-    found = load_project(project)
+    found = read_project(project)
     names = [package.name for package in find_packages(found, packages or ())]
+    if not packages:
+        names += [member.name for member in found.unreadable if PACKAGE_NAME.fullmatch(member.name)]
     removed = clean(Places(found.root), names, report, work=not packages)
     if not removed:
         say("nothing to remove")
         return
     columns([("removed", os.path.relpath(item.path), size_text(item.size)) for item in removed])
     say(f"freed {size_text(sum(item.size for item in removed))}")
+
+
+def _empty_cache(project: Path, packages: list[str] | None) -> None:
+    from hubkernels.build.cache import find_cache  # noqa: PLC0415
+    from hubkernels.build.pipeline import Places  # noqa: PLC0415
+
+    if packages:
+        raise InputError(Problem("the cache is of all projects: --cache takes no packages"))
+    found = find_cache(os.environ, Places(project).cache)
+    found.require()
+    held = found.store.clear()
+    say(f"freed {size_text(held.size)}: {held.entries} entries of {found.store.folder}")

@@ -52,7 +52,8 @@ def _rows(item: Explanation) -> Iterator[tuple[str, str]]:
         yield "build", target.variant
         yield "  id", target.op_id
         yield "  artifact", f"{os.path.relpath(target.folder)}: {target.state}"
-        yield "  flags", " ".join(target.flags)
+        if target.flags:
+            yield "  flags", " ".join(target.flags)
         for section in target.sections:
             yield f"  {section.name}", f"{' '.join(section.sources)}: {' '.join(section.flags)}"
     for rejection in item.rejected:

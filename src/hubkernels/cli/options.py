@@ -22,6 +22,7 @@ Packages = Annotated[
 ProjectFolder = Annotated[Path, typer.Option("--project", "-C", help="Folder of the build.toml.")]
 Variants = Annotated[list[str] | None, typer.Option("--variant", help="Only this variant; may be given again.")]
 Jobs = Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Commands at a time; one a core by default.")]
+FailFast = Annotated[bool, typer.Option("--fail-fast", help="Stop at the first package that fails.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 HERE = Path()
 
@@ -29,11 +30,24 @@ HERE = Path()
 def open_project(
     folder: Path, packages: Sequence[str] | None, jobs: int | None = None
 ) -> tuple[Builder, tuple[Package, ...]]:
-    """The builder of a project on this machine, and the packages that were named."""
-    from hubkernels.build.pipeline import Builder, find_packages  # noqa: PLC0415 - `--help` does without
-    from hubkernels.config import load_project  # noqa: PLC0415
+    """The builder of a project on this machine, and the packages that were named, or all."""
+    from hubkernels.build.many import refuse_unreadable  # noqa: PLC0415 - `--help` does without
 
-    project = load_project(folder)
+    builder, chosen = open_readable(folder, packages, jobs)
+    if not packages:
+        refuse_unreadable(builder.project.unreadable)
+    return builder, chosen
+
+
+def open_readable(
+    folder: Path, packages: Sequence[str] | None, jobs: int | None = None
+) -> tuple[Builder, tuple[Package, ...]]:
+    """As `open_project`, for verbs that do what they can before they tell of members that cannot be read."""
+    from hubkernels.build.many import find_packages  # noqa: PLC0415 - `--help` does without
+    from hubkernels.build.pipeline import Builder  # noqa: PLC0415
+    from hubkernels.config import read_project  # noqa: PLC0415
+
+    project = read_project(folder)
     builder, chosen = Builder(project, os.environ, jobs or usable_cores()), find_packages(project, packages or ())
     warnings(dict.fromkeys(warning for package in chosen for warning in package.warnings))
     return builder, chosen

@@ -26,7 +26,7 @@ def update_build(
     """Bring a build.toml of any older edition to edition 5, in place; comments, order and form stay."""
     from hubkernels.config.document import Document  # noqa: PLC0415 - `--help` does without
     from hubkernels.config.edition import MIGRATE, NEWEST_EDITION  # noqa: PLC0415
-    from hubkernels.config.load import BUILD_TOML  # noqa: PLC0415
+    from hubkernels.config.members import BUILD_TOML  # noqa: PLC0415
     from hubkernels.config.migrate import migrate  # noqa: PLC0415
 
     path = kernel_dir / BUILD_TOML

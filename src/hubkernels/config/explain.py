@@ -38,7 +38,7 @@ class _Writer:
 
     def lines(self) -> Iterator[str]:
         if "parity" in self.table:
-            yield f"# parity = {_value(self.table['parity'])}  {self._origin(('parity',))}"
+            yield f"# parity = {toml_value(self.table['parity'])}  {self._origin(('parity',))}"
         for key in PACKAGE_KEYS:
             if key in self.table:
                 yield from self._table((key,), self.table[key])
@@ -61,24 +61,24 @@ class _Writer:
         if spelled_out:
             flags = [*ISAS[own["isa"]].flags, *own.get("cxx-flags", ())]
             origins = " and ".join(self._origin((*path, key)) for key in spelled_out if key in own)
-            yield f"cxx-flags = {_value(flags)}  # isa = {_value(own['isa'])}, {origins}"
+            yield f"cxx-flags = {toml_value(flags)}  # isa = {toml_value(own['isa'])}, {origins}"
         for key, value in own.items():
             if key not in spelled_out:
-                yield f"{format_path((key,))} = {_value(value)}  # {self._origin((*path, key))}"
+                yield f"{format_path((key,))} = {toml_value(value)}  # {self._origin((*path, key))}"
 
     def _origin(self, path: KeyPath) -> str:
         place = self.origins.origin(path)
         return f"{self.name}:{self.origins.document.line(place)} {format_path(place)}"
 
 
-def _value(value: Any) -> str:  # noqa: ANN401 - whatever a TOML file holds
+def toml_value(value: Any) -> str:  # noqa: ANN401 - whatever a TOML file holds
     """A value on one line."""
     if isinstance(value, str):
         return basic_string(value)
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
-        return f"[{', '.join(_value(item) for item in value)}]"
+        return f"[{', '.join(toml_value(item) for item in value)}]"
     if isinstance(value, Mapping):
-        return f"{{ {', '.join(f'{format_path((key,))} = {_value(item)}' for key, item in value.items())} }}"
+        return f"{{ {', '.join(f'{format_path((key,))} = {toml_value(item)}' for key, item in value.items())} }}"
     return str(value)

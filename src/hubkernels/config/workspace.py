@@ -12,6 +12,7 @@ from typing import Any
 
 from hubkernels.config.document import Problems, RawTable
 from hubkernels.config.edition import FRAMEWORKS, WORKSPACE, check_defaults
+from hubkernels.config.members import KEYS, Pattern
 from hubkernels.config.positions import KeyPath
 from hubkernels.config.reader import Defaults, Reader
 
@@ -54,8 +55,8 @@ def is_workspace(table: RawTable) -> bool:
     return "workspace" in table or "package" in table
 
 
-def read_workspace(table: RawTable, problems: Problems) -> tuple[dict[str, Expansion], list[tuple[int, str]]]:
-    """Return the expansion of every package, by name, and the members' folders with their indices."""
+def read_workspace(table: RawTable, problems: Problems) -> tuple[dict[str, Expansion], list[Pattern]]:
+    """Return the expansion of every package, by name, and the entries that name members or exclude some."""
     top = Reader(table, (), problems, ("workspace", "package"))
     workspace = _read_defaults(top)
     packages = top.named("package")
@@ -64,14 +65,15 @@ def read_workspace(table: RawTable, problems: Problems) -> tuple[dict[str, Expan
         for name in packages.table
         if (package := packages.below(name, WORKSPACE.package_keys))
     }
-    return expansions, workspace.numbered_texts("members")
+    patterns = [(key, index, text) for key in KEYS for index, text in workspace.numbered_texts(key)]
+    return expansions, patterns
 
 
 def _read_defaults(top: Reader) -> Reader:
     """Read what packages inherit, and check it whether one does or not."""
     if "workspace" not in top.table:
         top.complain("missing table [workspace]", hint="begin with [workspace] and schema = 1")
-    workspace = top.below("workspace", ("backend", "members", "schema", *_INHERITED))
+    workspace = top.below("workspace", ("backend", *KEYS, "schema", *_INHERITED))
     if workspace is None:
         return Defaults({}, ("workspace",), top.problems, ())
     if workspace.required_count("schema") not in {None, SCHEMA}:

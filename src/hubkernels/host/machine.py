@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import platform
 import re
+import sys
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,15 +16,21 @@ from hubkernels.model.version import Version
 
 OLDEST_TORCH = Version((2, 10))
 _CPUS = {"arm64": "aarch64", "AMD64": "x86_64"}  # macOS and Windows say it in their own words
+_BACKEND_LINE = re.compile(r"""^(cuda|hip|xpu)\b[^=\n]*=\s*['"]""", re.MULTILINE)
+_BACKENDS = {"hip": "rocm"}  # torch.version says it in its own words
 _VERSION_LINE = re.compile(r"""^__version__\s*=\s*['"]([^'"]+)['"]""", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class TorchSdk:
-    """Headers and libraries of one torch release. root: the folder of the installed package."""
+    """Headers and libraries of one torch release.
+
+    root: the folder of the installed package. backend: the device that it was built for; all of them run on cpu too.
+    """
 
     release: str
     root: Path
+    backend: str = "cpu"
 
     @property
     def version(self) -> Version:
@@ -58,10 +65,18 @@ def find_torch() -> TorchSdk | None:
         return None
     root = Path(spec.origin).parent
     try:
-        found = _VERSION_LINE.search((root / "version.py").read_text(encoding="utf-8"))
+        text = (root / "version.py").read_text(encoding="utf-8")
     except OSError:
         return None
-    return TorchSdk(found[1], root) if found else None
+    found = _VERSION_LINE.search(text)
+    return TorchSdk(found[1], root, torch_backend(text)) if found else None
+
+
+def torch_backend(text: str, system: str = sys.platform) -> str:
+    """The backend that a torch was built for, from its version file; on macOS all have metal."""
+    found = _BACKEND_LINE.search(text)
+    usual = "metal" if system == "darwin" else "cpu"
+    return _BACKENDS.get(found[1], found[1]) if found else usual
 
 
 def require_torch(machine: Machine) -> TorchSdk:

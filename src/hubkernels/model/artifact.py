@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from hubkernels.model.digest import ALGORITHM
-from hubkernels.model.project import KernelDependency, Package
-from hubkernels.model.variant import Variant
+from hubkernels.model.project import KernelDependency, Package, TorchNoarch
+from hubkernels.model.variant import AnyVariant
 
 METADATA = "metadata.json"
 
@@ -29,11 +29,13 @@ def note_of(folder: Path) -> Path:
     return folder.parent / f"{folder.name}.build.json"
 
 
-def metadata(package: Package, variant: Variant, op_id: str) -> dict[str, Any]:
+def metadata(package: Package, variant: AnyVariant, op_id: str) -> dict[str, Any]:
     """metadata.json without its digest: what is equal for every way of building the same thing."""
     own = package.requirements.get(variant.backend.name)
     depends = (*package.python_depends, *(own.python_depends if own else ()))
     kernels = (*package.kernel_depends, *(own.kernel_depends if own else ()))
+    framework = package.framework
+    archs = sorted(set(framework.archs_for(variant.backend))) if isinstance(framework, TorchNoarch) else []
     links = {"upstream": package.upstream, "source": package.source}
     return {
         "name": package.name,
@@ -43,7 +45,7 @@ def metadata(package: Package, variant: Variant, op_id: str) -> dict[str, Any]:
         **{key: link for key, link in links.items() if link},
         "python-depends": sorted(set(depends)),
         "kernel-depends": [_kernel_dependency(kernel) for kernel in kernels],
-        "backend": {"type": variant.backend.name},
+        "backend": {"type": variant.backend.name, **({"archs": archs} if archs else {})},
     }
 
 

@@ -19,6 +19,7 @@ class Backend:
     device_flags_key: key of a kernel section with the flags of the device's compiler.
     archs_key: key of a kernel section with the devices to compile for.
     more_section_keys: keys of a kernel section that this backend has beside these two and the common ones.
+    noarch_name: how the tag of a noarch variant spells it, where that is not its name.
     general_keys: keys of ``[general.<backend>]``, with the edition of build.toml that brought each.
     """
 
@@ -30,12 +31,18 @@ class Backend:
     device_flags_key: str | None = None
     archs_key: str | None = None
     more_section_keys: frozenset[str] = frozenset()
+    noarch_name: str | None = None
     general_keys: Mapping[str, int] = field(default_factory=dict, compare=False)
 
     @property
     def has_sections(self) -> bool:
         """Whether ``[kernel.x]`` may name this backend."""
         return self.define is not None
+
+    @property
+    def device(self) -> str:
+        """How the tag of a noarch variant spells it."""
+        return self.noarch_name or self.name
 
     @property
     def section_keys(self) -> frozenset[str]:
@@ -75,6 +82,6 @@ XPU = Backend(
 METAL = Backend("metal", "metal", compiles=CXX_SUFFIXES | {".mm", ".metal"}, define="METAL_KERNEL")
 NEURON = Backend("neuron", "neuron", general_keys={"python-depends": 4, "kernel-depends": 5})
 TPU = Backend("tpu", "tpu", general_keys={"python-depends": 5})
-CANN = Backend("cann", "cann", versioned=True)
+CANN = Backend("cann", "cann", versioned=True, noarch_name="npu")
 
 BACKENDS: Mapping[str, Backend] = {b.name: b for b in (CPU, CUDA, ROCM, XPU, METAL, NEURON, TPU, CANN)}

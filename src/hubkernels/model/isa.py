@@ -1,7 +1,7 @@
 """CPU instruction sets beyond the baseline: the flags of a file, and what a machine must have to run it.
 
-One record holds both, so that a file cannot be compiled for more than its probe asks. `cpu/include/hk/isa.h` spells
-the probes; a test holds the two together.
+One record holds both. The probe is not spelled at all: an object says as data what the compiler could use in it
+(`cpu/include/hk/tier.h`), and the dispatcher asks the processor for just that.
 """
 
 from __future__ import annotations

@@ -9,10 +9,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Step:
-    """One command. It runs in the package's folder and makes ``output``, whose name is the hash of what it depends on.
+    """One command. It runs in the package's folder and makes ``output``, a name that is the hash of what it is made of.
 
-    The command writes to OUTPUT, a stand-in: the runner puts a temporary name there and renames when the command has
-    succeeded, so a file under ``output`` is always whole.
+    The command writes to OUTPUT, a stand-in, and reads outputs of other steps by their names: the runner puts paths
+    there, of its own choice, and renames when the command has succeeded, so a file under its name is always whole.
     subject: what is made something of: a source, or the library. after: outputs of the steps that come before.
     """
 
@@ -39,7 +39,7 @@ class BuildPlan:
     """One variant of one package.
 
     op_id: module name, op namespace and library name: ``_<python_name>_<backend>_<hash of everything below>``.
-    library: output of the last step, which ships as ``<op_id>.abi3.so``.
+    library: output of the last step, which ships as ``<op_id>.abi3.so``; None where nothing is compiled.
     metadata: metadata.json but for the digest.
     """
 
@@ -47,13 +47,18 @@ class BuildPlan:
     variant: str
     op_id: str
     steps: tuple[Step, ...]
-    library: str
+    library: str | None
     files: tuple[ShippedFile, ...]
     metadata: Mapping[str, Any]
 
     @property
     def library_name(self) -> str:
         return f"{self.op_id}.abi3.so"
+
+    @property
+    def file_names(self) -> frozenset[str]:
+        """Every file of the artifact but its metadata."""
+        return frozenset({*(file.target for file in self.files), *([self.library_name] if self.library else [])})
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -64,6 +69,7 @@ class BuildPlan:
                 {"verb": s.verb, "subject": s.subject, "command": list(s.command), "output": s.output}
                 for s in self.steps
             ],
-            "files": {f.target: f.source for f in self.files} | {self.library_name: self.library},
+            "files": {f.target: f.source for f in self.files}
+            | ({self.library_name: self.library} if self.library else {}),
             "metadata": dict(self.metadata),
         }

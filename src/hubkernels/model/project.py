@@ -76,6 +76,10 @@ class TorchNoarch:
     cuda_capabilities: tuple[str, ...] = ()
     rocm_archs: tuple[str, ...] = ()
 
+    def archs_for(self, backend: Backend) -> tuple[str, ...]:
+        """The devices of a backend that it is declared for; none stands for all."""
+        return {"cuda": self.cuda_capabilities, "rocm": self.rocm_archs}.get(backend.name, ())
+
 
 @dataclass(frozen=True)
 class TvmFfi:
@@ -129,8 +133,25 @@ class Package:
 
 
 @dataclass(frozen=True)
+class Unreadable:
+    """A member whose build.toml has problems. name: the package's, as far as it can be told, else the folder's.
+
+    package: the rest of it, for who looks for more problems.
+    """
+
+    name: str
+    root: Path
+    problems: tuple[Problem, ...]
+    package: Package | None = None
+
+
+@dataclass(frozen=True)
 class Project:
-    """A folder with a build.toml, and the packages it declares, in file order."""
+    """A folder with a build.toml, or with folders that have one, and the packages of these files, in their order.
+
+    unreadable: members that stand beside them; who asks for one, or for all, is told.
+    """
 
     root: Path
     packages: tuple[Package, ...]
+    unreadable: tuple[Unreadable, ...] = ()

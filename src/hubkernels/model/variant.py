@@ -23,7 +23,7 @@ class Platform:
 
 @dataclass(frozen=True)
 class Variant:
-    """One build target.
+    """One build target with compiled code.
 
     torch: the torch release it is built for; with stable_abi, the oldest one that it runs on.
     backend_version: CUDA, ROCm or oneAPI release; None for backends without one.
@@ -46,10 +46,24 @@ class Variant:
 
 
 @dataclass(frozen=True)
+class NoarchVariant:
+    """A build target of Python files alone: one a backend, for every torch release and system."""
+
+    backend: Backend
+
+    @property
+    def tag(self) -> str:
+        return f"torch-{self.backend.device}"
+
+
+AnyVariant = Variant | NoarchVariant
+
+
+@dataclass(frozen=True)
 class Rejection:
     """A variant that is not built here: what its package says against it, and what this machine lacks."""
 
-    variant: Variant
+    variant: AnyVariant
     of_package: tuple[str, ...]
     of_machine: tuple[str, ...]
 
@@ -65,7 +79,7 @@ class Decisions:
     left_out: what the package declares and some variants do without, and what stays; for people.
     """
 
-    accepted: tuple[Variant, ...]
+    accepted: tuple[AnyVariant, ...]
     rejected: tuple[Rejection, ...]
     left_out: tuple[str, ...] = ()
 

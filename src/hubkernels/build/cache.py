@@ -1,0 +1,104 @@
+"""The cache of a build: which folder, how large it may grow, and what to say where it is not the usual one."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hubkernels.errors import EnvironmentLacksError, InputError, Problem
+from hubkernels.host.cache_folder import VARIABLE, cache_folder
+from hubkernels.host.store import Store
+
+SIZE_VARIABLE = "HUBKERNELS_CACHE_SIZE"
+DEFAULT_SIZE = 5 * 10**9
+OBJECTS = "objects"
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kMGT])(i?)B?|B)?", re.IGNORECASE)
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+
+
+@dataclass(frozen=True)
+class Cache:
+    """note: why it is a folder of the project instead of the user's, in words. refusal: why nothing can be kept."""
+
+    store: Store
+    limit: int
+    note: str | None = None
+    refusal: Problem | None = None
+
+    def require(self) -> None:
+        """Raises EnvironmentLacksError when the folder that was asked for cannot be used."""
+        if self.refusal:
+            raise EnvironmentLacksError(self.refusal)
+
+    def trim(self) -> None:
+        """Bring the store below its limit, where this process has added to it."""
+        if self.store.grown:
+            self.store.trim(self.limit)
+
+
+def find_cache(environment: Mapping[str, str], project: Path) -> Cache:
+    """The cache that the environment names, else the user's, else one in the folder ``project``. Makes no folder.
+
+    The user's own is not used where it belongs to another: under sudo, builds would litter it with root's files.
+    """
+    folder, limit = cache_folder(environment), size_limit(environment)
+    chosen = Cache(Store(folder / OBJECTS), limit)
+    if environment.get(VARIABLE):
+        why = reason_against(folder)
+        return Cache(chosen.store, limit, refusal=Problem(why, f"environment: {VARIABLE}", _HINT)) if why else chosen
+    why = reason_against(folder) or _not_ours(folder)
+    if why is None:
+        return chosen
+    return Cache(Store(project / OBJECTS), limit, f"{why}: objects are kept in {project}; {VARIABLE} can name a folder")
+
+
+_HINT = "name a folder that you can write, or none for the usual one"
+
+
+def reason_against(folder: Path) -> str | None:
+    """Why files cannot be made in a folder, or in one yet to be made; None where they can."""
+    for path in (folder / OBJECTS, folder):
+        if os.path.lexists(path) and not path.is_dir():
+            return f"{path} is not a folder"
+    for path in (folder / OBJECTS, folder):
+        existing = _existing(path)
+        if not existing.is_dir():
+            return f"{existing} is not a folder"
+        if not os.access(existing, os.W_OK | os.X_OK):
+            whose = _not_ours(existing)
+            return f"{existing} cannot be written" + (f": {whose}" if whose else "")
+    return None
+
+
+def _not_ours(folder: Path) -> str | None:
+    existing = _existing(folder)
+    owner = existing.stat().st_uid
+    return None if owner == os.geteuid() else f"{existing} belongs to {_user(owner)}"
+
+
+def _user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"user {number}"
+
+
+def _existing(folder: Path) -> Path:
+    return next(path for path in (folder, *folder.parents) if os.path.exists(path))  # noqa: PTH110 - Path's raises where it may not look
+
+
+def size_limit(environment: Mapping[str, str]) -> int:
+    """``HUBKERNELS_CACHE_SIZE`` in bytes: ``800MB``, ``2GB``, ``1.5GiB``, ``0``. Raises InputError for other words."""
+    text = environment.get(SIZE_VARIABLE, "").strip()
+    if not text:
+        return DEFAULT_SIZE
+    found = _SIZE.fullmatch(text)
+    if found is None:
+        raise InputError(Problem(f"not a size: {text!r}", f"environment: {SIZE_VARIABLE}", "write it as 800MB or 5GB"))
+    number, unit, binary = found[1], found[2] or "", found[3]
+    return int(float(number) * (1024 if binary else 1000) ** _POWERS[unit.lower()])

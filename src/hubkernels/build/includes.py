@@ -1,0 +1,150 @@
+"""What sources include, kept in the store: by content and in names that every machine shares, so lists hold anywhere.
+
+A list has two parts. The project's own files stand in it one by one. Those of the toolchain, thousands for a source
+that includes all of torch, are an entry of their own that many lists share, checked line by line and each line once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hubkernels.errors import EnvironmentLacksError
+from hubkernels.host.files import FileHashes
+from hubkernels.host.store import Store
+from hubkernels.toolchain.cpu import Toolchain
+
+_FORM = 1  # of lists and headers; other forms have other names in the store
+_CANDIDATES = 8
+"""Lists kept of one source: its headers differ between branches, and between releases of torch."""
+
+
+@dataclass(frozen=True)
+class Includes:
+    """What one source reads.
+
+    own: path as the compiler spells it, and SHA-256; the source first. headers: hash of the list of all others.
+    absent: what is not there, and would be read instead of one of these if it were.
+    reads_id: whether the op id takes part in compiling the source.
+    """
+
+    own: Mapping[str, str]
+    headers: str
+    absent: tuple[str, ...]
+    reads_id: bool
+
+
+class Headers:
+    """Lists of the toolchain's headers. What was looked at counts until the next one of these is made."""
+
+    def __init__(self, store: Store, hashes: FileHashes, tools: Toolchain) -> None:
+        self.store = store
+        self.hashes = hashes
+        self._places = [(str(folder), tools.portable(str(folder))) for folder in tools.sdk_folders()]
+        self._standing: set[bytes] = set()
+        self._found: dict[str, bool] = {}
+
+    def owns(self, path: str) -> bool:
+        """Whether a file is the toolchain's: of an SDK or of the system."""
+        return path.startswith("/usr/") or any(path.startswith(f"{folder}/") for folder, _ in self._places)
+
+    def note(self, paths: Iterable[str]) -> str:
+        """Keep a list of headers as they are now; tells its hash."""
+        lines = sorted({self._line(path) for path in paths})
+        content = b"\n".join(lines)
+        digest = hashlib.sha256(content).hexdigest()
+        put(self.store, _headers_name(digest), content)
+        self._standing.update(lines)
+        self._found[digest] = True
+        return digest
+
+    def hold(self, digest: str) -> bool:
+        """Whether every header of a list is as it was."""
+        if digest not in self._found:
+            self._found[digest] = self._look(digest)
+        return self._found[digest]
+
+    def _look(self, digest: str) -> bool:
+        content = self.store.get(_headers_name(digest))
+        if content is None:
+            return False
+        fresh = set(content.split(b"\n")) - self._standing if content else set()
+        if not all(self._line(self._local(line)) == line for line in fresh):
+            return False
+        self._standing |= fresh
+        return True
+
+    def _line(self, path: str) -> bytes:
+        name = next((name + path[len(at) :] for at, name in self._places if path.startswith(f"{at}/")), path)
+        return os.fsencode(f"{self.hashes.sha256(path)} {name}")
+
+    def _local(self, line: bytes) -> str:
+        name = os.fsdecode(line).partition(" ")[2]
+        return next((at + name[len(word) :] for at, word in self._places if name.startswith(f"{word}/")), name)
+
+
+def _headers_name(digest: str) -> str:
+    return f"{digest[:32]}.headers"
+
+
+def recall(store: Store, key: str) -> list[Includes]:
+    """The lists of one source that were kept, newest first."""
+    content = store.get(_list_name(key))
+    return [Includes(**{**entry, "absent": tuple(entry["absent"])}) for entry in json.loads(content or b"[]")]
+
+
+def keep(store: Store, key: str, newest: Includes) -> None:
+    """Keep a list; of two processes that keep one at once, one loses its own and will ask the compiler again."""
+    lists = [newest, *(older for older in recall(store, key) if older != newest)]
+    put(store, _list_name(key), json.dumps([vars(entry) for entry in lists[:_CANDIDATES]]).encode())
+
+
+def _list_name(key: str) -> str:
+    return f"{hashlib.sha256(f'{_FORM} {key}'.encode()).hexdigest()[:32]}.includes"
+
+
+def put(store: Store, name: str, content: bytes) -> None:
+    """Lists only save time: where the store cannot be written they are not kept."""
+    try:
+        store.put(name, content)
+    except EnvironmentLacksError:
+        return
+
+
+def missing_instead(root: Path, folders: Iterable[str], names: Iterable[str]) -> tuple[set[str], bool]:
+    """What would come first if it were there: below any of ``folders`` a file of one of ``names``.
+
+    The topmost missing folder stands for all below it. The flag tells that a folder has the name of a file: what is
+    there now cannot be told by names alone.
+    """
+    by_folder: dict[str, list[str]] = {}
+    for name in names:
+        above, _, last = name.rpartition("/")
+        by_folder.setdefault(above, []).append(last)
+    absent: set[str] = set()
+    blocked = False
+    for base in folders:
+        for below, files in by_folder.items():
+            folder = os.path.join(base, below) if below else base  # noqa: PTH118 - keeps the spelling
+            missing = _topmost_missing(root, folder)
+            if missing is not None:
+                absent.add(missing)
+                continue
+            for path in (f"{folder}/{file}" for file in files):
+                full = os.path.join(root, path)  # noqa: PTH118 - thousands a source
+                if not os.path.exists(full):  # noqa: PTH110
+                    absent.add(path)
+                elif not os.path.isfile(full):  # noqa: PTH113
+                    blocked = True
+    return absent, blocked
+
+
+def _topmost_missing(root: Path, folder: str) -> str | None:
+    missing = None
+    while folder and not os.path.exists(os.path.join(root, folder)):  # noqa: PTH110, PTH118
+        missing, folder = folder, os.path.dirname(folder)  # noqa: PTH120
+    return missing

@@ -1,0 +1,88 @@
+"""Which built artifacts this machine can load, and the reason for each that it cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hubkernels.build.pipeline import Builder
+from hubkernels.check.builds import find_variants
+from hubkernels.errors import InputError, Problem, nearest
+from hubkernels.host.machine import Machine
+from hubkernels.model.backend import CPU
+from hubkernels.model.project import Package
+from hubkernels.model.variant import AnyVariant, NoarchVariant
+
+
+@dataclass(frozen=True)
+class Runnable:
+    """Artifacts of one package to load, and why each other one is passed over, by name."""
+
+    found: tuple[Path, ...]
+    passed: Mapping[str, str]
+
+
+def find_runnable(builder: Builder, package: Package, tags: Sequence[str]) -> Runnable:
+    """The artifacts of these tags, or all that this machine can load.
+
+    Raises InputError for tags that are not built, and where there is nothing to load.
+    """
+    built = _built(builder, package)
+    if tags:
+        return Runnable(tuple(built[name] for name in _named(package, tags, built)), {})
+    reasons = _reasons(builder, package, built)
+    found = tuple(folder for name, folder in built.items() if name not in reasons)
+    if not found:
+        raise InputError(_nothing(package, built, reasons))
+    return Runnable(found, reasons)
+
+
+def why_not_loaded(variant: AnyVariant, machine: Machine) -> str | None:
+    """Files of Python alone are made anywhere, but the client takes those of the installed torch's backend, or cpu."""
+    if not isinstance(variant, NoarchVariant):
+        return None
+    if machine.torch is None:
+        return "torch is not installed"
+    if variant.backend == CPU or variant.backend.name == machine.torch.backend:
+        return None
+    return f"needs a torch for {variant.backend.name}; {machine.torch.release} is for {machine.torch.backend}"
+
+
+def _built(builder: Builder, package: Package) -> dict[str, Path]:
+    try:
+        return {folder.name: folder for folder in find_variants(builder.places.build / package.name)}
+    except InputError:
+        return {}
+
+
+def _reasons(builder: Builder, package: Package, built: Iterable[str]) -> dict[str, str]:
+    """Why each built artifact that cannot be loaded here cannot, by name."""
+    decisions = builder.decide(package)
+    accepted = {variant.tag: why_not_loaded(variant, builder.machine) for variant in decisions.accepted}
+    rejected = {rejection.variant.tag: "; ".join(rejection.reasons) for rejection in decisions.rejected}
+    known = {**accepted, **rejected}
+    return {name: why for name in built if (why := known.get(name, "it is no variant of build.toml now"))}
+
+
+def _named(package: Package, tags: Sequence[str], built: Collection[str]) -> Sequence[str]:
+    """The variants as they were named. Raises InputError for those that are not built."""
+    missing = [
+        Problem(
+            f"{tag} of {package.name} is not built; built: {', '.join(built) or 'nothing'}",
+            hint=nearest(tag, built) or f"`kernel-builder build --variant {tag}`",
+        )
+        for tag in tags
+        if tag not in built
+    ]
+    if missing:
+        raise InputError(*missing)
+    return tuple(dict.fromkeys(tags))
+
+
+def _nothing(package: Package, built: Collection[str], reasons: dict[str, str]) -> Problem:
+    if not built:
+        return Problem(f"nothing of {package.name} is built", hint="`kernel-builder build`")
+    why = (f"  - {name}: {reason}" for name, reason in reasons.items())
+    hint = "name one with --variant to try it all the same"
+    return Problem("\n".join((f"no artifact of {package.name} can be loaded here", *why)), hint=hint)

@@ -1,0 +1,1 @@
+"""Packages in other forms: an upstream project, a pip wheel, a CMake tree."""

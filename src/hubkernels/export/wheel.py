@@ -1,0 +1,195 @@
+"""An artifact as a plain pip wheel, for people without a Hub: the same files, importable by the package's name."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+import re
+import zipfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+from hubkernels import __version__
+from hubkernels.check.builds import check_artifact
+from hubkernels.errors import CheckFailedError, InputError, Problem
+from hubkernels.export.glibc import platform_tag
+from hubkernels.host.files import read_errors, write_atomically
+from hubkernels.model.artifact import METADATA
+from hubkernels.model.digest import hashed_files
+from hubkernels.model.project import Package
+from hubkernels.model.variant import AnyVariant, Variant
+
+FIRST_ZIP_TIME = 315532800  # a zip file's clock begins with 1980
+PYTHON = "3.9"
+"""The oldest Python: that of abi3, and of the client's rules for kernels."""
+
+_DISTRIBUTIONS = {"tvm-ffi": "apache-tvm-ffi", "onednn": "onednn-devel"}
+"""What pip calls a dependency, where the client has another name for it."""
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """tag: what it runs on. files: of the package, by their path in the wheel. licences: files by name."""
+
+    package: Package
+    version: str
+    tag: str
+    requires: tuple[str, ...]
+    files: Mapping[str, Path]
+    licences: Mapping[str, Path]
+
+    @property
+    def distribution(self) -> str:
+        return re.sub("-+", "_", self.package.name)
+
+    @property
+    def stem(self) -> str:
+        return f"{self.distribution}-{self.version}"
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.stem}-{self.tag}.whl"
+
+
+def plan_wheel(package: Package, variant: AnyVariant, artifact: Path, licences: Mapping[str, Path]) -> Wheel:
+    """What the wheel of one artifact consists of.
+
+    Raises CheckFailedError for an artifact that the client would refuse, or that no tag is true of.
+    """
+    if violations := check_artifact(artifact):
+        raise CheckFailedError(*(Problem(str(violation), hint="build it again") for violation in violations))
+    _refuse_kernel_depends(package, variant)
+    names = sorted((*hashed_files(artifact), METADATA))
+    libraries = [artifact / name for name in names if name.endswith(".so")]
+    tag = (
+        f"cp39-abi3-{platform_tag(libraries[0], variant.platform)}" if isinstance(variant, Variant) else "py3-none-any"
+    )
+    return Wheel(
+        package=package,
+        version=_version(package, variant, artifact.name),
+        tag=tag,
+        requires=(_torch(variant), *_python_depends(package, variant)),
+        files={f"{package.python_name}/{name}": artifact / name for name in names},
+        licences=licences,
+    )
+
+
+def write_wheel(wheel: Wheel, folder: Path, epoch: int | None) -> Path:
+    """Write the wheel; the same inputs give the same bytes. epoch: SOURCE_DATE_EPOCH, the time of every file in it."""
+    contents = _contents(wheel)
+    moment = datetime.fromtimestamp(max(epoch or 0, FIRST_ZIP_TIME), tz=timezone.utc)
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for name, content in contents.items():
+            entry = zipfile.ZipInfo(name, moment.timetuple()[:6])
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.create_system = 3  # Unix, also on other systems: it says how to read the next field
+            entry.external_attr = (0o100755 if name.endswith(".so") else 0o100644) << 16
+            archive.writestr(entry, content)
+    path = folder / wheel.file_name
+    write_atomically(path, buffer.getvalue())
+    return path
+
+
+def _contents(wheel: Wheel) -> dict[str, bytes]:
+    """Every file of the archive in its order: RECORD lists the others, and comes last."""
+    info = f"{wheel.stem}.dist-info"
+    found = {name: _read(path) for name, path in wheel.files.items()}
+    found |= {f"{info}/licenses/{name}": _read(path) for name, path in sorted(wheel.licences.items())}
+    found[f"{info}/METADATA"] = _metadata(wheel).encode()
+    found[f"{info}/WHEEL"] = _wheel(wheel).encode()
+    found[f"{info}/top_level.txt"] = f"{wheel.package.python_name}\n".encode()
+    return {**found, f"{info}/RECORD": _record(found, f"{info}/RECORD").encode()}
+
+
+def _read(path: Path) -> bytes:
+    with read_errors(path):
+        return path.read_bytes()
+
+
+def _record(contents: Mapping[str, bytes], own: str) -> str:
+    rows = io.StringIO()
+    writer = csv.writer(rows, lineterminator="\n")
+    for name, content in contents.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+        writer.writerow((name, f"sha256={digest}", len(content)))
+    writer.writerow((own, "", ""))
+    return rows.getvalue()
+
+
+def _wheel(wheel: Wheel) -> str:
+    pure = str(wheel.tag == "py3-none-any").lower()
+    return _fields(
+        (
+            ("Wheel-Version", "1.0"),
+            ("Generator", f"hubkernels {__version__}"),
+            ("Root-Is-Purelib", pure),
+            ("Tag", wheel.tag),
+        )
+    )
+
+
+def _metadata(wheel: Wheel) -> str:
+    package = wheel.package
+    links = {"Upstream": package.upstream, "Source": package.source}
+    return _fields(
+        (
+            ("Metadata-Version", "2.4"),
+            ("Name", package.name),
+            ("Version", wheel.version),
+            ("Summary", f"The PyTorch kernel {package.name}"),
+            _license(package.license),
+            *(("License-File", name) for name in sorted(wheel.licences)),
+            *(("Project-URL", f"{name}, {link}") for name, link in links.items() if link and link.startswith("http")),
+            ("Requires-Python", f">={PYTHON}"),
+            *(("Requires-Dist", requirement) for requirement in wheel.requires),
+        )
+    )
+
+
+def _license(text: str) -> tuple[str, str]:
+    """The field for a licence: an SPDX expression in its canonical spelling, or the words of build.toml."""
+    from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression  # noqa: PLC0415
+
+    try:
+        return "License-Expression", canonicalize_license_expression(text)
+    except InvalidLicenseExpression:
+        return "License", " ".join(text.split())
+
+
+def _fields(pairs: Iterable[tuple[str, str]]) -> str:
+    return "".join(f"{name}: {value}\n" for name, value in pairs)
+
+
+def _version(package: Package, variant: AnyVariant, tag: str) -> str:
+    """The version of build.toml, and what tells two wheels of it apart: the backend, and a torch it is bound to."""
+    if not isinstance(variant, Variant):
+        return f"{package.version}+{tag.removeprefix('torch-')}"
+    bound = "" if variant.stable_abi else f"torch{variant.torch.digits}."
+    digits = variant.backend_version.digits if variant.backend_version else ""
+    return f"{package.version}+{bound}{variant.backend.tag}{digits}"
+
+
+def _torch(variant: AnyVariant) -> str:
+    if not isinstance(variant, Variant):
+        return "torch"
+    return f"torch>={variant.torch}" if variant.stable_abi else f"torch=={variant.torch}.*"
+
+
+def _python_depends(package: Package, variant: AnyVariant) -> list[str]:
+    own = package.requirements.get(variant.backend.name)
+    names = {*package.python_depends, *(own.python_depends if own else ())}
+    return sorted(_DISTRIBUTIONS.get(name, name) for name in names)
+
+
+def _refuse_kernel_depends(package: Package, variant: AnyVariant) -> None:
+    own = package.requirements.get(variant.backend.name)
+    needed = (*package.kernel_depends, *(own.kernel_depends if own else ()))
+    if needed:
+        names = ", ".join(kernel.repo_id for kernel in needed)
+        what = f"{package.name} loads kernels from the Hub, which a wheel for people without one cannot: {names}"
+        raise InputError(Problem(what, hint="publish it, or copy what it needs of them into the package"))

@@ -1,0 +1,110 @@
+"""Packages of Python files alone, loaded by the stock client in a fresh process; real projects build unchanged."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Cli, write_noarch
+
+pytest.importorskip("torch", reason="the client loads kernels into torch")
+pytest.importorskip("kernels", reason="the stock client is not installed")
+
+UPSTREAM = os.environ.get("HUBKERNELS_UPSTREAM", "")
+COMMUNITY = os.environ.get("HUBKERNELS_COMMUNITY", "")
+NO_EXAMPLES = pytest.mark.skipif(not UPSTREAM, reason="HUBKERNELS_UPSTREAM names no checkout of huggingface/kernels")
+NO_COMMUNITY = pytest.mark.skipif(
+    not COMMUNITY, reason="HUBKERNELS_COMMUNITY names no checkout of huggingface/kernels-community"
+)
+EXAMPLES = ("gemm-triton-autotune", "relu-nki", "relu-tpu", "relu-triton", "silu-and-mul")
+LOADED_ON_CPU = {"silu-and-mul": ["silu_and_mul"], "einops": []}
+"""Those that declare cpu and import nothing beside torch, and their ops."""
+
+
+def noarch_projects(folder: Path) -> list[Path]:
+    files = sorted(folder.glob("*/build.toml"))
+    return [file.parent for file in files if "[torch-noarch]" in file.read_text(encoding="utf-8")]
+
+
+def copied(project: Path, folder: Path) -> Path:
+    return Path(shutil.copytree(project, folder / project.name, ignore=shutil.ignore_patterns("build")))
+
+
+def test_the_client_loads_the_cpu_variant_and_the_others_say_why_not(tmp_path: Path, cli: Cli) -> None:
+    write_noarch(tmp_path, "my-table", ("cpu", "tpu"))
+    assert cli("build", "-C", tmp_path).code == 0
+    ran = cli("check", "load", "-C", tmp_path, "--json")
+    assert ran.code == 0, ran.err
+    (loaded,) = json.loads(ran.out)
+    assert loaded["variant"] == "torch-cpu"
+    assert loaded["ops"] == ["answer"]
+    assert "my-table torch-tpu: not loaded here: needs a torch for tpu" in ran.err
+
+
+def test_data_and_ops_are_those_of_the_project(tmp_path: Path, cli: Cli) -> None:
+    write_noarch(tmp_path, "my-table")
+    assert cli("build", "-C", tmp_path).code == 0
+    code = (
+        "import sys, torch, kernels; from pathlib import Path\n"
+        "k = kernels.get_local_kernel(Path(sys.argv[1]), backend='cpu')\n"
+        "assert k.DATA == bytes(range(256))\n"
+        "assert k.answer(torch.ones(2)).tolist() == [42, 42]\n"
+        "assert k.__name__ in str(k.ops), k.ops\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "build/my-table")],
+        env={**os.environ, "HF_HUB_OFFLINE": "1", "DISABLE_TELEMETRY": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_package_with_nothing_to_load_here_fails_with_the_reasons(tmp_path: Path, cli: Cli) -> None:
+    write_noarch(tmp_path, "my-table", ("tpu", "neuron"))
+    assert cli("build", "-C", tmp_path).code == 0
+    ran = cli("check", "load", "-C", tmp_path)
+    assert ran.code == 2
+    assert "no artifact of my-table can be loaded here\n  - torch-neuron: needs a torch for neuron" in ran.err
+
+
+@NO_EXAMPLES
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_of_upstream_builds_unchanged(tmp_path: Path, cli: Cli, name: str) -> None:
+    project = copied(Path(UPSTREAM) / "examples/kernels" / name, tmp_path)
+    builds_and_loads(project, cli)
+
+
+@NO_EXAMPLES
+def test_the_example_with_a_bad_registration_is_found_out(tmp_path: Path, cli: Cli) -> None:
+    project = copied(Path(UPSTREAM) / "examples/kernels/silu-and-mul-bad-registration", tmp_path)
+    assert cli("build", "-C", project).code == 0
+    ran = cli("check", "builds", "-C", project)
+    assert ran.code == 1
+    assert "registers myns::silu_and_mul under a fixed name" in ran.err
+
+
+@NO_COMMUNITY
+def test_every_community_project_of_python_alone_builds_unchanged(tmp_path: Path, cli: Cli) -> None:
+    projects = noarch_projects(Path(COMMUNITY))
+    assert len(projects) >= 16
+    for project in projects:
+        builds_and_loads(copied(project, tmp_path), cli)
+
+
+def builds_and_loads(project: Path, cli: Cli) -> None:
+    ran = cli("build", "-C", project)
+    assert ran.code == 0, ran.err
+    ran = cli("check", "builds", "-C", project)
+    assert ran.code == 0, ran.err
+    if project.name in LOADED_ON_CPU:
+        ran = cli("check", "load", "-C", project, "--variant", "torch-cpu", "--json")
+        assert ran.code == 0, ran.err
+        assert json.loads(ran.out)[0]["ops"] == LOADED_ON_CPU[project.name]

@@ -1,0 +1,206 @@
+"""Packages of Python files alone: built without a compiler and without torch, for every backend that they name."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hubkernels.build.pipeline import Builder
+from hubkernels.build.sources import shipped_python
+from hubkernels.check.runnable import why_not_loaded
+from hubkernels.config import load_project
+from hubkernels.host.machine import Machine, TorchSdk, torch_backend
+from hubkernels.model.backend import BACKENDS
+from hubkernels.model.variant import NoarchVariant, Platform
+from tests.conftest import Cli, SmallProject, environment, write_noarch
+
+SHIPPED = {"__init__.py", "_ops.py", "data/table.bin", "op.py"}
+
+
+def artifacts(root: Path, name: str) -> dict[str, Path]:
+    return {path.name: path for path in (root / "build" / name).glob("torch-*/")}
+
+
+def metadata(folder: Path) -> dict[str, object]:
+    found = json.loads((folder / "metadata.json").read_bytes())
+    assert isinstance(found, dict)
+    return found
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return write_noarch(tmp_path, "my-table")
+
+
+def test_each_declared_backend_has_an_artifact_with_the_data_files(project: Path, cli: Cli) -> None:
+    ran = cli("build", "-C", project)
+    assert ran.code == 0, ran.err
+    made = artifacts(project, "my-table")
+    assert set(made) == {"torch-cpu", "torch-cuda"}
+    for folder in made.values():
+        found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+        assert found == SHIPPED | {"metadata.json"}
+        assert (folder / "data/table.bin").read_bytes() == bytes(range(256))
+    assert cli("check", "builds", "-C", project).code == 0
+
+
+def test_no_compiler_and_no_torch_are_needed(project: Path) -> None:
+    blocked = """
+import importlib.abc, sys
+class NoTorch(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            raise ModuleNotFoundError("No module named 'torch'", name="torch")
+sys.meta_path.insert(0, NoTorch())
+import importlib.util
+find_spec = importlib.util.find_spec
+importlib.util.find_spec = lambda name, package=None: None if name == "torch" else find_spec(name, package)
+from hubkernels.cli import main
+sys.exit(main(["build", "-C", sys.argv[1]]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", blocked, str(project)],
+        env=environment(PATH="", CXX=""),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(artifacts(project, "my-table")) == 2
+
+
+def test_the_id_is_of_the_content_and_of_the_backend(project: Path, cli: Cli) -> None:
+    def ids() -> list[object]:
+        assert cli("build", "-C", project).code == 0
+        return [metadata(folder)["id"] for _, folder in sorted(artifacts(project, "my-table").items())]
+
+    first = ids()
+    assert [str(op_id).rpartition("_")[0] for op_id in first] == ["_my_table_cpu", "_my_table_cuda"]
+    assert ids() == first
+    (project / "torch-ext/my_table/data/table.bin").write_bytes(b"\xff\x00")
+    second = ids()
+    assert not set(first) & set(second)
+    (project / "torch-ext/my_table/data/notes.md").write_text("still not shipped\n")
+    assert ids() == second
+
+
+def test_nothing_is_built_again_without_a_change(project: Path, cli: Cli) -> None:
+    assert [item["built"] for item in json.loads(cli("build", "-C", project, "--json").out)] == [True, True]
+    assert [item["built"] for item in json.loads(cli("build", "-C", project, "--json").out)] == [False, False]
+    (project / "build/my-table/torch-cuda/op.py").write_text("spoiled")
+    again = {item["variant"]: item["built"] for item in json.loads(cli("build", "-C", project, "--json").out)}
+    assert again == {"torch-cpu": False, "torch-cuda": True}
+
+
+def test_the_metadata_has_the_declared_devices_sorted_and_once(tmp_path: Path, cli: Cli) -> None:
+    more = 'cuda_capabilities = ["9.0", "8.0", "9.0"]\nrocm_archs = ["gfx942", "gfx90a"]'
+    write_noarch(tmp_path, "my-table", ("cpu", "cuda", "rocm"), more)
+    assert cli("build", "-C", tmp_path).code == 0
+    backends = {name: metadata(folder)["backend"] for name, folder in artifacts(tmp_path, "my-table").items()}
+    assert backends == {
+        "torch-cpu": {"type": "cpu"},
+        "torch-cuda": {"type": "cuda", "archs": ["8.0", "9.0"]},
+        "torch-rocm": {"type": "rocm", "archs": ["gfx90a", "gfx942"]},
+    }
+    assert cli("check", "builds", "-C", tmp_path).code == 0
+
+
+def test_the_metadata_of_every_backend_is_read_by_the_client(tmp_path: Path, cli: Cli) -> None:
+    rust = pytest.importorskip("kernels._rust", reason="the stock client is not installed")
+    variants = pytest.importorskip("kernels.variants")
+    write_noarch(tmp_path, "my-table", tuple(BACKENDS), top='[general.neuron]\npython-depends = ["nki"]\n')
+    assert cli("build", "-C", tmp_path).code == 0
+    made = artifacts(tmp_path, "my-table")
+    assert len(made) == len(BACKENDS)
+    for name, folder in made.items():
+        read = rust.Metadata.read_from_file(folder / "metadata.json")
+        assert read.id == metadata(folder)["id"]
+        assert isinstance(variants.parse_variant(name), variants.NoarchVariant)
+        assert read.python_depends == (["nki"] if name == "torch-neuron" else [])
+    assert cli("check", "builds", "-C", tmp_path).code == 0
+
+
+def test_plan_and_explain_tell_of_files_and_no_toolchain(project: Path, cli: Cli) -> None:
+    ran = cli("plan", "-C", project, "--variant", "torch-cpu")
+    (plan,) = json.loads(ran.out)
+    assert plan["steps"] == []
+    assert set(plan["files"]) == SHIPPED
+    (told,) = json.loads(cli("explain", "-C", project, "--json").out)
+    assert told["toolchain"] == {}
+    assert [target["state"] for target in told["targets"]] == ["not built yet", "not built yet"]
+    assert told["rejected"]["torch-npu"] == ["general.backends does not name cann"]
+    cli("build", "-C", project)
+    assert "torch-cuda: up to date" in cli("explain", "-C", project).out
+
+
+def test_clean_takes_them_away(project: Path, cli: Cli) -> None:
+    cli("build", "-C", project)
+    assert cli("clean", "-C", project).code == 0
+    assert not artifacts(project, "my-table")
+
+
+def test_data_files_ship_with_compiled_packages_too(small: SmallProject) -> None:
+    folder = small.root / "torch-ext/my_kernel"
+    for name in ("a.bin", "b.tar.gz", "c.gz", ".bin", "d.md"):
+        (folder / name).touch()
+    text = (small.root / "build.toml").read_text().replace("[torch]", '[torch]\npyext = ["bin", "tar.gz"]')
+    (small.root / "build.toml").write_text(text)
+    (package,) = load_project(small.root).packages
+    assert [name for name, _ in shipped_python(package)] == ["__init__.py", "a.bin", "b.tar.gz", "layers.py"]
+
+
+def test_the_python_package_must_be_there(project: Path, cli: Cli) -> None:
+    (project / "torch-ext/my_table/__init__.py").unlink()
+    ran = cli("build", "-C", project)
+    assert ran.code == 2
+    assert "torch-ext/my_table/__init__.py does not exist" in ran.err
+
+
+def test_a_package_of_the_workspace_form_may_be_of_python_alone(tmp_path: Path, cli: Cli) -> None:
+    write_noarch(tmp_path / "from", "my-table")
+    (tmp_path / "torch-ext/my_table").mkdir(parents=True)
+    (tmp_path / "from/torch-ext/my_table").rename(tmp_path / "torch-ext/my_table/my_table")
+    text = (
+        '[workspace]\nschema = 1\n[package.my-table.torch-noarch]\npyext = ["bin"]\n'
+        '[package.my-table.general]\nversion = 1\nlicense = "MIT"\nbackends = ["cpu"]\n'
+    )
+    (tmp_path / "build.toml").write_text(text)
+    ran = cli("build", "-C", tmp_path)
+    assert ran.code == 0, ran.err
+    assert set(artifacts(tmp_path, "my-table")) == {"torch-cpu"}
+
+
+@pytest.mark.parametrize(
+    ("line", "system", "backend"),
+    [
+        ("cuda: Optional[str] = None", "linux", "cpu"),
+        ("cuda: Optional[str] = '13.0'", "linux", "cuda"),
+        ("cuda = '12.6'", "linux", "cuda"),
+        ("cuda: Optional[str] = None\nhip: Optional[str] = '7.1.25424'", "linux", "rocm"),
+        ("xpu: Optional[str] = '20250301'", "linux", "xpu"),
+        ("cuda: Optional[str] = None", "darwin", "metal"),
+    ],
+)
+def test_the_backend_of_an_installed_torch_is_read_from_its_version_file(line: str, system: str, backend: str) -> None:
+    assert torch_backend(f"__version__ = '2.13.0'\n{line}\n", system) == backend
+
+
+def test_this_torch_is_told_as_it_tells_itself(project: Path) -> None:
+    torch = pytest.importorskip("torch", reason="no torch is installed")
+    found = Builder(load_project(project), os.environ, jobs=1).machine.torch
+    assert found is not None
+    assert (found.backend == "cuda") == (torch.version.cuda is not None)
+
+
+def test_python_alone_is_loaded_where_torch_has_its_backend_and_cpu_everywhere() -> None:
+    machine = Machine(Platform("x86_64", "linux"), TorchSdk("2.13.0+cu130", Path("torch"), "cuda"))
+    reasons = {name: why_not_loaded(NoarchVariant(backend), machine) for name, backend in BACKENDS.items()}
+    assert [name for name, why in reasons.items() if why is None] == ["cpu", "cuda"]
+    assert reasons["rocm"] == "needs a torch for rocm; 2.13.0+cu130 is for cuda"
+    without = Machine(machine.platform, None)
+    assert why_not_loaded(NoarchVariant(BACKENDS["cpu"]), without) == "torch is not installed"
