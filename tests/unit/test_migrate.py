@@ -114,7 +114,7 @@ def test_every_other_verb_names_the_verb_that_migrates(old: Path, tmp_path: Path
             "{path} stays as it is: in edition 5, lines as there, it would have these faults\n"
             "unknown key sauce\n  --> {path}:7: general.sauce",
         ),
-        ("[workspace]\nschema = 1\n", "a workspace is always of edition 5"),
+        ("[workspace]\nschema = 1\n", "a workspace cannot be a member of another"),
     ],
 )
 def test_what_cannot_be_migrated_is_refused_with_its_place(tmp_path: Path, text: str, problem: str) -> None:
@@ -144,6 +144,38 @@ def test_the_verb_writes_once_and_says_what_it_did(tmp_path: Path, cli: Cli) -> 
     assert cli("update-build", tmp_path).out == f"{path}: edition 4 is now edition 5\n"
     assert path.read_text() == old.replace("version = 1\n", "version = 1\nedition = 5\n")
     assert cli("update-build", tmp_path, "--check").out == f"{path} is of edition 5\n"
+
+
+OLD_MEMBER = HEAD + 'version = 1\nlicense = "MIT"\nbackends = ["cpu"]\n[torch-noarch]\n'
+
+
+@pytest.mark.parametrize("workspace", [None, '[workspace]\nschema = 1\nmembers = ["*"]\nexclude = ["c"]\n'])
+def test_the_members_of_a_workspace_and_of_a_folder_of_projects_are_migrated(
+    tmp_path: Path, cli: Cli, workspace: str | None
+) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name, OLD_MEMBER)
+    write(tmp_path / "b", OLD_MEMBER.replace("version = 1\n", "version = 1\nedition = 5\n"))
+    if workspace:
+        write(tmp_path, workspace)
+    ran = cli("update-build", tmp_path, "--check")
+    asked = ["a"] if workspace else ["a", "c"]
+    assert ran.code == 1
+    assert ran.err.count("is of edition 4") == len(asked)
+    assert cli("update-build", tmp_path).code == 0
+    for name in asked:
+        assert "edition = 5\n" in (tmp_path / name / "build.toml").read_text()
+    assert workspace is None or (tmp_path / "c/build.toml").read_text() == OLD_MEMBER
+
+
+def test_nothing_is_written_when_one_of_several_files_cannot_be_migrated(tmp_path: Path, cli: Cli) -> None:
+    for name, text in {"a": OLD_MEMBER, "b": HEAD, "c": "general = 3\n"}.items():
+        (tmp_path / name).mkdir()
+        write(tmp_path / name, text)
+    ran = cli("update-build", tmp_path)
+    assert (ran.code, ran.err.count("error: ")) == (2, 5)
+    assert (tmp_path / "a/build.toml").read_text() == OLD_MEMBER
 
 
 def test_a_link_stays_a_link(tmp_path: Path, cli: Cli) -> None:

@@ -18,9 +18,10 @@ import tomli
 from hubkernels.config.document import Document, Problems
 from hubkernels.config.edition import MIGRATE, NEWEST_EDITION, UNMARKED_EDITION, UPSTREAM, read_package
 from hubkernels.config.editor import TomlEditor
+from hubkernels.config.members import BUILD_TOML, find_members, subfolders
 from hubkernels.config.older import FRAMEWORKS, old_edition
 from hubkernels.config.positions import KeyPath, basic_string, format_path
-from hubkernels.config.workspace import is_workspace
+from hubkernels.config.workspace import is_workspace, read_workspace
 from hubkernels.errors import InputError, Problem
 from hubkernels.model.backend import BACKENDS
 
@@ -34,10 +35,45 @@ _HIPIFY = "cuda-hipify"
 
 @dataclass(frozen=True)
 class Migration:
-    """edition: the one that was found. text: the file in edition 5."""
+    """edition: the one that was found. old, text: the file as it is, and in edition 5."""
 
+    path: Path
     edition: int
+    old: str
     text: str
+
+
+def migrate_all(root: Path, license_id: str | None = None) -> tuple[Migration, ...]:
+    """Bring the build.toml of a folder to edition 5; of a workspace, and of a folder of projects, those of its members.
+
+    Raises InputError with the problems of all files.
+    """
+    problems: list[Problem] = []
+    found = [_attempt(path, license_id, problems) for path in upstream_files(root)]
+    if problems:
+        raise InputError(*problems)
+    return tuple(migration for migration in found if migration)
+
+
+def _attempt(path: Path, license_id: str | None, problems: list[Problem]) -> Migration | None:
+    try:
+        return migrate(path, license_id)
+    except InputError as error:
+        problems += error.problems
+        return None
+
+
+def upstream_files(root: Path) -> tuple[Path, ...]:
+    """The files in upstream's form: the one of the folder, or those of its members."""
+    path = root / BUILD_TOML
+    if not path.exists() and (members := subfolders(root)):
+        return tuple(root / member.folder / BUILD_TOML for member in members)
+    document = Document.read(path)
+    if not is_workspace(document.table):
+        return (path,)
+    _, patterns = read_workspace(document.table, Problems(document))
+    members, _ = find_members(root, patterns)
+    return tuple(root / member.folder / BUILD_TOML for member in members)
 
 
 def migrate(path: Path, license_id: str | None = None) -> Migration:
@@ -47,7 +83,7 @@ def migrate(path: Path, license_id: str | None = None) -> Migration:
     """
     document = Document.read(path)
     if is_workspace(document.table):
-        raise InputError(Problem("a workspace is always of edition 5", str(path), f"`{MIGRATE} FOLDER` for a member"))
+        raise InputError(Problem("a workspace cannot be a member of another", str(path), "drop the member"))
     general = document.table.get("general")
     if isinstance(general, dict) and "edition" in general:
         edition = NEWEST_EDITION
@@ -56,7 +92,7 @@ def migrate(path: Path, license_id: str | None = None) -> Migration:
         edition = old_edition(document.table) or UNMARKED_EDITION
         text = _Migrator(document, license_id).migrate(edition)
     _require_readable(path, text)
-    return Migration(edition, text)
+    return Migration(path, edition, document.text, text)
 
 
 def _require_readable(path: Path, text: str) -> None:
