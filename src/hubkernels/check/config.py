@@ -36,28 +36,32 @@ class ConfigReport:
 
 
 def check_config(root: Path) -> ConfigReport:
-    """Check the files of every package. Raises InputError where there is no build.toml, or it is not TOML."""
+    """Check the files of every package. Raises InputError where there is no build.toml, or it is not TOML.
+
+    Where some cannot be read, what is beside them is looked for as far as they tell.
+    """
     readable, unreadable, found = read_files(root)
-    found.found += [problem for member in unreadable for problem in member.problems]
     packages = (*readable, *(member.package for member in unreadable if member.package))
-    rows = load_variant_table()
-    for package in packages:
-        if PACKAGE_NAME.fullmatch(package.name):  # else the name is the problem, and its folder is not known
-            _check_package(package, found, rows)
-    return ConfigReport(tuple(package.name for package in packages), tuple(found.found), tuple(found.warnings))
+    errors = [*found.found, *(problem for member in unreadable for problem in member.problems)]
+    reports = [check_package(package, bounds=not found.found and package in readable) for package in packages]
+    errors += [problem for report in reports for problem in report.errors]
+    warnings = (*found.warnings, *(problem for report in reports for problem in report.warnings))
+    return ConfigReport(tuple(p.name for p in packages), tuple(dict.fromkeys(errors)), tuple(dict.fromkeys(warnings)))
 
 
-def _check_package(package: Package, found: Problems, rows: tuple[VariantRow, ...]) -> None:
+def check_package(package: Package, *, bounds: bool = True) -> ConfigReport:
+    """Check one package that was read. bounds: whether its limits are known to be as its author means them."""
+    if not PACKAGE_NAME.fullmatch(package.name):  # that is the problem; which folder is its own is not known
+        return ConfigReport((package.name,), (), package.warnings)
     table, problems = find_tables(package)
     _files(package, table, problems)
-    if isinstance(package.framework, Torch):
-        _bounds(package, problems, rows)
+    if bounds and isinstance(package.framework, Torch):
+        _bounds(package, problems, load_variant_table())
     try:
         shipped_python(package)
     except InputError as error:
         problems.found += error.problems
-    found.found += [problem for problem in problems.found if problem not in found.found]
-    found.warnings += [problem for problem in problems.warnings if problem not in found.warnings]
+    return ConfigReport((package.name,), tuple(problems.found), (*package.warnings, *problems.warnings))
 
 
 def _files(package: Package, table: RawTable, problems: Problems) -> None:
@@ -97,8 +101,14 @@ def _items(table: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:  # noqa:
 def _bounds(package: Package, problems: Problems, rows: tuple[VariantRow, ...]) -> None:
     """Backends whose every variant the package's own limits exclude."""
     machine = this_machine()
+    stable = package.framework.stable_abi if isinstance(package.framework, Torch) else {}
     variants = [variant for variant in candidates(package, rows) if isinstance(variant, Variant)]
     for backend in package.backends:
+        newest = max((torch for row in rows if row.backend == backend for torch in row.torch), default=None)
+        target = stable.get(backend.name)
+        if target and newest and target > newest:
+            what = f"stable-abi {target} is newer than every known torch for {backend.name}, the newest is {newest}"
+            problems.warn(("torch", "stable-abi"), what)
         reasons = [
             [why for rule in BOUNDS if (why := rule(package, variant, machine))]
             for variant in variants

@@ -53,9 +53,9 @@ def open_readable(
     from hubkernels.config import read_project  # noqa: PLC0415
 
     project = read_project(folder)
-    warnings(project.warnings)
-    builder = Builder(project, os.environ, jobs or usable_cores())
-    return builder, find_packages(project, packages or ())
+    builder, chosen = Builder(project, os.environ, jobs or usable_cores()), find_packages(project, packages or ())
+    warnings(dict.fromkeys(warning for package in chosen for warning in package.warnings))
+    return builder, chosen
 
 
 def built_here(builder: Builder, packages: Sequence[Package]) -> tuple[Package, ...]:

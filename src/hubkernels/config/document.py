@@ -73,7 +73,7 @@ class Problems:
     """What is wrong with a document, collected so that one run reports all of it.
 
     origins maps paths of the edition-5 form to the user's own where the workspace form moved them.
-    found: errors. warnings: what upstream builds all the same. Both are shared by all documents and packages of a load.
+    found: errors, in one list for all documents and packages of a load. warnings: what upstream builds all the same.
     """
 
     document: Document
@@ -93,10 +93,6 @@ class Problems:
         problem = Problem(what, self.document.where(self.origin(path)), hint)
         if all((known.what, known.where) != (problem.what, problem.where) for known in noted):
             noted.append(problem)
-
-    def of(self, document: Document) -> Problems:
-        """The same lists, for another document."""
-        return Problems(document, found=self.found, warnings=self.warnings)
 
     def within(self, origins: Mapping[KeyPath, KeyPath]) -> Problems:
         """The same list, for a package whose keys the workspace form moved."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hubkernels.config.crosschecks import check_package
@@ -101,10 +101,11 @@ def read_package(table: RawTable, problems: Problems, root: Path, form: Form) ->
         refuse_old(problems, found, table)
         table = {"general": {"name": "", "version": 0, "license": "", "edition": 5, "backends": []}, "torch": {}}
         problems = Problems(problems.document)  # of a stand-in: what the file holds means something else
-    reader = Reader(table, (), problems, form.package_keys)
+    own = replace(problems, warnings=[])
+    reader = Reader(table, (), own, form.package_keys)
     package = _read_tables(reader, root, form)
     check_package(reader, package)
-    return package
+    return replace(package, warnings=tuple(own.warnings))
 
 
 def refuse_old(problems: Problems, edition: int, table: RawTable) -> None:

@@ -9,6 +9,7 @@ _OURS_BY_START = (
     *("-M", "-Wp,-M", "-save-temps", "--save-temps", "--output-file", "--output-directory", "--compiler-bindir"),
     *("-ccbin=", "-wrapper", "-fplugin", "-specs=", "--specs="),
 )
+_FROM_FILE = ("-optf", "--options-file")
 _OURS_TO_DEFINE = frozenset(
     {"TORCH_EXTENSION_NAME", "TORCH_TARGET_VERSION", "Py_LIMITED_API", "_GLIBCXX_USE_CXX11_ABI"}
     | {backend.define for backend in BACKENDS.values() if backend.define}
@@ -20,7 +21,7 @@ _TUNING = ("-mtune=", "-mprefer-vector-width=", "-mno-")
 
 def why_refused(word: str, before: str = "") -> tuple[str, str | None] | None:
     """What is wrong with a word, and a hint. before: the word before it."""
-    if word.startswith("@") or ",@" in word or "=@" in word:
+    if word.startswith(("@", *_FROM_FILE)) or ",@" in word or (word.startswith("-X") and "=@" in word):
         return f"reads flags from a file: {word}", "write its flags here: a change of the file would not be seen"
     if word in _OURS or word.startswith(_OURS_BY_START):
         return f"has a flag that is the builder's to give: {word!r}", None

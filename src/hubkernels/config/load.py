@@ -32,7 +32,7 @@ def read_project(root: Path) -> Project:
     packages, unreadable, problems = read_files(root)
     if problems.found:
         raise InputError(*problems.found, *(problem for member in unreadable for problem in member.problems))
-    return Project(root, packages, unreadable, tuple(problems.warnings))
+    return Project(root, packages, unreadable)
 
 
 def read_files(root: Path) -> tuple[tuple[Package, ...], tuple[Unreadable, ...], Problems]:
@@ -99,7 +99,7 @@ def _read_member(problems: Problems, member: Member, root: Path) -> Package | Un
         place = problems.document.where(("workspace", *member.entry[:2]))
         problems.found += [replace(problem, where=place) for problem in error.problems]
         return None
-    own = Problems(document, warnings=problems.warnings)
+    own = Problems(document)
     package = read_package(document.table, own, folder, UPSTREAM)
     return Unreadable(package.name or folder.name, folder, tuple(own.found), package) if own.found else package
 

@@ -23,7 +23,30 @@ _ESCAPED = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", "e": "\x1b"}
 
 def locate(text: str) -> dict[KeyPath, int]:
     """Map every key path of a valid TOML text to its line, counted from 1; list items have their own lines."""
-    return _Scanner(text).scan()
+    scanner = _Scanner(text)
+    scanner.scan()
+    return scanner.lines
+
+
+@dataclass
+class Span:
+    """A header or an assignment, by offsets into the text.
+
+    start, end: all of it. leaf, leaf_end: its last key. value: where an assignment's value begins, None for a header.
+    """
+
+    start: int
+    leaf: int
+    leaf_end: int
+    value: int | None = None
+    end: int = 0
+
+
+def locate_spans(text: str) -> dict[KeyPath, Span]:
+    """Map the key path of every header and every assignment of a valid TOML text to its offsets."""
+    scanner = _Scanner(text)
+    scanner.scan()
+    return scanner.spans
 
 
 def format_path(path: KeyPath) -> str:
@@ -57,9 +80,11 @@ class _Scanner:
         self.text = text
         self.at = 0
         self.lines: dict[KeyPath, int] = {}
+        self.spans: dict[KeyPath, Span] = {}
+        self.leaf = self.leaf_end = 0
         self.array_lengths: dict[KeyPath, int] = {}
 
-    def scan(self) -> dict[KeyPath, int]:
+    def scan(self) -> None:
         table: KeyPath = ()
         self._skip_blank()
         while self.at < len(self.text):
@@ -68,7 +93,6 @@ class _Scanner:
             else:
                 self._value(self._assigned(table))
             self._skip_blank()
-        return self.lines
 
     def _header(self) -> KeyPath:
         array = self.text.startswith("[[", self.at)
@@ -83,6 +107,7 @@ class _Scanner:
             self.array_lengths[path] = index + 1
             path = (*path, index)
         self.lines[path] = self._line(start)  # a table below may have implied this one before
+        self.spans[path] = Span(start, self.leaf, self.leaf_end, end=self.at)
         return path
 
     def _parent(self, keys: KeyPath, start: int) -> KeyPath:
@@ -104,6 +129,7 @@ class _Scanner:
             self._note(path, start)
         self.at += 1  # "="
         self._skip_blank()
+        self.spans[path] = Span(start, self.leaf, self.leaf_end, self.at)
         return path
 
     def _value(self, path: KeyPath) -> None:
@@ -113,7 +139,7 @@ class _Scanner:
         while around:
             inner = around[-1]
             if not self._next_is_not(inner.closing):
-                around.pop()
+                self._end(around.pop().path)
             elif inner.closing == "]":
                 item = (*inner.path, inner.length)
                 inner.length += 1
@@ -130,10 +156,18 @@ class _Scanner:
                 around.append(_Container(path, "]" if bracket == "[" else "}"))
             case '"':
                 self._match(_BASIC_STRING)
+                self._end(path)
             case "'":
                 self._match(_LITERAL_STRING)
+                self._end(path)
             case _:
-                self._match(_SCALAR)
+                scalar = self._match(_SCALAR)
+                self.at -= len(scalar) - len(scalar.rstrip())
+                self._end(path)
+
+    def _end(self, path: KeyPath) -> None:
+        if path in self.spans:  # items of lists have none
+            self.spans[path].end = self.at
 
     def _next_is_not(self, closing: str) -> bool:
         """Step over blanks and one comma; consume the closing bracket when it comes."""
@@ -150,7 +184,9 @@ class _Scanner:
         keys: list[str] = []
         while True:
             self._skip_blank()
+            self.leaf = self.at
             keys.append(self._key())
+            self.leaf_end = self.at
             self._skip_blank()
             if self.text[self.at] != ".":
                 return tuple(keys)

@@ -17,7 +17,7 @@ def read_license(general: Reader) -> str:
         general.complain("license is empty", "license", hint="an SPDX id: Apache-2.0, MIT; or other")
     elif found and found.lower() not in LICENSES:
         hint = nearest(found.lower(), LICENSES) or 'say "other", and ship the text as LICENSE'
-        general.warn(f"the Hub knows no licence {found}", "license", hint=hint)
+        general.warn(f"the Hub knows no license {found}", "license", hint=hint)
     return found
 
 

@@ -102,6 +102,7 @@ class Package:
     python_source: folder of the Python files that ship, relative to root.
     home: key path of its tables in the build.toml of root: none in upstream's form, package.<name> in a workspace.
     parity: case files that `check parity` and `bench` read.
+    warnings: what is likely not meant in its tables, though a build can go on.
     """
 
     name: str
@@ -121,6 +122,7 @@ class Package:
     branch: str | None = None
     parity: tuple[str, ...] = ()
     home: tuple[str | int, ...] = ()
+    warnings: tuple[Problem, ...] = field(default=(), compare=False)
 
     @property
     def python_name(self) -> str:
@@ -148,10 +150,8 @@ class Project:
     """A folder with a build.toml, or with folders that have one, and the packages of these files, in their order.
 
     unreadable: members that stand beside them; who asks for one, or for all, is told.
-    warnings: what is likely not meant in these files, though a build can go on.
     """
 
     root: Path
     packages: tuple[Package, ...]
     unreadable: tuple[Unreadable, ...] = ()
-    warnings: tuple[Problem, ...] = ()
