@@ -153,7 +153,7 @@ class Scanner:
         return tuple(line.strip() for line in found[1].splitlines() if line.strip()) if found else ()
 
     def _scanned(self, source: Source, found: Includes) -> ScannedSource:
-        own = ((self.tools.portable(os.path.normpath(path)), digest) for path, digest in found.own.items())
+        own = ((self.tools.portable(path), digest) for path, digest in found.own.items())
         native = [(CPU, _hash(cpu_identity()))] if any(map(_NATIVE.fullmatch, source.flags)) else []
         return ScannedSource(source, (*own, (HEADERS, found.headers), *native), found.reads_id)
 
