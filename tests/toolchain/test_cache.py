@@ -20,6 +20,12 @@ from tests.unit.test_store import KINDS, damage
 pytest.importorskip("torch", reason="builds take the headers of an installed torch")
 pytestmark = pytest.mark.usefixtures("cold_cache")
 
+
+@pytest.fixture
+def small(tmp_path: Path) -> SmallProject:
+    return SmallProject(tmp_path, "my-kernel").write().without_torch()
+
+
 COUNTING = """\
 #!/bin/sh
 case " $* " in *" -c "*|*" -M "*) echo "$*" >> {log} ;; esac
@@ -74,17 +80,17 @@ def build(project: SmallProject, **changes: str) -> Ran:
 
 
 def test_another_checkout_neither_compiles_nor_scans(tmp_path: Path, cli: Cli, compiler: Compiler) -> None:
-    first = SmallProject(tmp_path / "one", "my-kernel").write()
+    first = SmallProject(tmp_path / "one", "my-kernel").write().without_torch()
     assert cli("build", "--project", first.root).code == 0
     assert compiler.runs() == (BOTH, BOTH)
-    second = SmallProject(tmp_path / "another, ünïcode", "my-kernel").write()
+    second = SmallProject(tmp_path / "another, ünïcode", "my-kernel").write().without_torch()
     assert cli("build", "--project", second.root).out.startswith("built")
     assert compiler.runs() == NONE
     assert digest_folder(second.artifact) == digest_folder(first.artifact)
 
 
 def test_a_moved_folder_is_up_to_date_and_is_not_scanned(tmp_path: Path, cli: Cli, compiler: Compiler) -> None:
-    project = SmallProject(tmp_path / "one", "my-kernel").write()
+    project = SmallProject(tmp_path / "one", "my-kernel").write().without_torch()
     cli("build", "--project", project.root)
     compiler.runs()
     project.root.rename(tmp_path / "two")
@@ -188,7 +194,7 @@ def test_a_cache_of_no_size_is_empty_after_a_build(small: SmallProject, cold_cac
 @pytest.mark.parametrize("size", ["5GB", "40kB"])
 def test_checkouts_that_build_at_once_make_the_same_bytes(tmp_path: Path, size: str) -> None:
     """With the small limit each evicts what the others put there."""
-    projects = [SmallProject(tmp_path / str(number), "my-kernel").write() for number in range(3)]
+    projects = [SmallProject(tmp_path / str(number), "my-kernel").write().without_torch() for number in range(3)]
     running = [
         subprocess.Popen(
             [sys.executable, "-m", "hubkernels.cli", "build", "--project", str(project.root)],
@@ -268,7 +274,7 @@ def test_a_home_that_cannot_be_written_is_said_once_and_the_project_keeps_its_ob
     tmp_path: Path, mount: Mount
 ) -> None:
     mount(tmp_path / "home", "ro")
-    project = SmallProject(tmp_path / "project", "my-kernel").write()
+    project = SmallProject(tmp_path / "project", "my-kernel").write().without_torch()
     home = {"HOME": str(tmp_path / "home"), "HUBKERNELS_CACHE": "", "XDG_CACHE_HOME": ""}
     ran = build(project, **home)
     assert ran.code == 0, ran.err
@@ -282,7 +288,7 @@ def test_a_home_that_cannot_be_written_is_said_once_and_the_project_keeps_its_ob
 
 def test_a_cache_that_was_named_and_cannot_be_written_is_refused(tmp_path: Path, mount: Mount) -> None:
     mount(tmp_path / "disk", "ro")
-    project = SmallProject(tmp_path / "project", "my-kernel").write()
+    project = SmallProject(tmp_path / "project", "my-kernel").write().without_torch()
     ran = build(project, HUBKERNELS_CACHE=str(tmp_path / "disk/cache"))
     assert ran.code == 3
     assert f"{tmp_path}/disk cannot be written\n  --> environment: HUBKERNELS_CACHE" in ran.err
@@ -292,11 +298,11 @@ def test_a_cache_that_was_named_and_cannot_be_written_is_refused(tmp_path: Path,
 def test_disks_that_run_no_programs_are_no_hindrance(tmp_path: Path, mount: Mount) -> None:
     mount(tmp_path / "temp", "noexec")
     mount(tmp_path / "disk", "noexec")
-    project = SmallProject(tmp_path / "disk/project", "my-kernel").write()
+    project = SmallProject(tmp_path / "disk/project", "my-kernel").write().without_torch()
     cache = str(tmp_path / "disk/cache")
     ran = build(project, TMPDIR=str(tmp_path / "temp"), HUBKERNELS_CACHE=cache)
     assert ran.code == 0, ran.err
-    again = SmallProject(tmp_path / "disk/other", "my-kernel").write()
+    again = SmallProject(tmp_path / "disk/other", "my-kernel").write().without_torch()
     assert build(again, TMPDIR=str(tmp_path / "temp"), HUBKERNELS_CACHE=cache).code == 0
     assert digest_folder(again.artifact) == digest_folder(project.artifact)
 
@@ -326,7 +332,7 @@ def fill(disk: Path, free_kib: int) -> Path:
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What a build on a disk with room makes."""
-    project = SmallProject(tmp_path_factory.mktemp("good"), "my-kernel").write()
+    project = SmallProject(tmp_path_factory.mktemp("good"), "my-kernel").write().without_torch()
     assert build(project).code == 0
     return digest_folder(project.artifact)
 
@@ -336,7 +342,7 @@ def test_a_disk_that_fills_under_the_project_is_said_and_leaves_nothing_half_wri
     tmp_path: Path, mount: Mount, good: dict[str, str], free_kib: int
 ) -> None:
     mount(tmp_path / "disk", "size=1m")
-    project = SmallProject(tmp_path / "disk", "my-kernel").write()
+    project = SmallProject(tmp_path / "disk", "my-kernel").write().without_torch()
     ballast = fill(tmp_path / "disk", free_kib)
     ran = build(project)
     if ran.code:
@@ -356,7 +362,7 @@ def test_a_disk_that_fills_under_the_cache_costs_only_what_it_would_have_kept(
     tmp_path: Path, mount: Mount, good: dict[str, str], free_kib: int
 ) -> None:
     mount(tmp_path / "disk", "size=1m")
-    project = SmallProject(tmp_path / "project", "my-kernel").write()
+    project = SmallProject(tmp_path / "project", "my-kernel").write().without_torch()
     ballast = fill(tmp_path / "disk", free_kib)
     cache = str(tmp_path / "disk/cache")
     ran = build(project, HUBKERNELS_CACHE=cache)
@@ -375,7 +381,7 @@ def test_a_home_of_another_user_is_left_alone(tmp_path: Path) -> None:
     """As under sudo, which keeps HOME: files of root in it would break that user's own builds."""
     (tmp_path / "home").mkdir()
     os.chown(tmp_path / "home", 65534, -1)
-    project = SmallProject(tmp_path / "project", "my-kernel").write()
+    project = SmallProject(tmp_path / "project", "my-kernel").write().without_torch()
     ran = build(project, HOME=str(tmp_path / "home"), HUBKERNELS_CACHE="", XDG_CACHE_HOME="")
     assert ran.code == 0
     assert f"{tmp_path}/home belongs to nobody: objects are kept in" in ran.err

@@ -16,6 +16,11 @@ pytest.importorskip("torch", reason="builds take the headers of an installed tor
 pytestmark = pytest.mark.usefixtures("cold_cache")
 
 
+@pytest.fixture
+def small(tmp_path: Path) -> SmallProject:
+    return SmallProject(tmp_path, "my-kernel").write().without_torch()
+
+
 def spoil(project: SmallProject, text: str) -> None:
     """Put a string that a macro makes into the library."""
     source = project.root / "cpu/kernel.cpp"
