@@ -101,6 +101,12 @@ class SmallProject:
             (self.root / path).write_text(text, encoding="utf-8")
         return self
 
+    def without_torch(self) -> SmallProject:
+        """The same without a header of torch: it compiles in a tenth of the time, and cannot be loaded."""
+        text = '#include "../include/kernel.h"\nint64_t TORCH_EXTENSION_NAME() { return answer(); }\n'
+        (self.root / "torch-ext/binding.cpp").write_text(text, encoding="utf-8")
+        return self
+
     @property
     def artifact(self) -> Path:
         (found,) = (self.root / "build" / self.name).glob("torch-*/")

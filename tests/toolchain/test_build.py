@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -504,32 +503,3 @@ def test_a_build_killed_at_any_moment_leaves_the_next_one_right(
     source.write_text(f"{original}// the last\n")
     assert cli("build", "--project", small.root).code == 0
     assert unfinished(small) == [], "the next build that makes something sweeps"
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 768 KiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=768k", "tmpfs", str(folder)], capture_output=True, text=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip(f"a small disk needs the right to mount one: {mounted.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-
-
-@pytest.mark.parametrize("free_kib", [0, 16, 64, 160])
-def test_a_full_disk_is_said_and_leaves_nothing_half_written(small_disk: Path, cli: Cli, free_kib: int) -> None:
-    project = SmallProject(small_disk, "my-kernel").write()
-    room = shutil.disk_usage(small_disk).free // 1024
-    (small_disk / "ballast").write_bytes(b"x" * max(0, room - free_kib) * 1024)
-    ran = cli("build", "--project", small_disk)
-    assert ran.code == 3, ran.err
-    assert "No space left on device" in ran.err
-    assert "free some space" in ran.err
-    assert not list((small_disk / "build").glob("my-kernel/*/metadata.json"))
-    (small_disk / "ballast").unlink()
-    assert cli("build", "--project", small_disk).code == 0, "the next build works"
-    assert project.op_id

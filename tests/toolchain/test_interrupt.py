@@ -1,4 +1,4 @@
-"""Ctrl-C during a build: its exit code, no traceback, nothing that runs on, and a next build that works."""
+"""Ctrl-C during a build: its exit code, no traceback, nothing that runs on, what was compiled is kept."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ import pytest
 from tests.conftest import SmallProject, environment
 
 pytest.importorskip("torch", reason="builds take the headers of an installed torch")
-pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked up in /proc")
+pytestmark = [
+    pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked up in /proc"),
+    pytest.mark.usefixtures("cold_cache"),
+]
 
 TIMEOUT_S = 60
 
@@ -24,7 +27,7 @@ SLOW_COMPILER = """\
 #!/bin/sh
 folder=$(dirname "$0")
 case " $* " in
-  *" -c "*) if [ -e "$folder/hang" ]; then touch "$folder/hangs"; sleep 120; fi ;;
+  *" -c torch-ext"*) if [ -e "$folder/hang" ]; then touch "$folder/hangs"; sleep 120; fi ;;
 esac
 exec {compiler} "$@"
 """
@@ -45,7 +48,7 @@ def compiler(tmp_path: Path) -> Path:
 
 def start(project: SmallProject, compiler: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "hubkernels.cli", "build", "--project", str(project.root)],
+        [sys.executable, "-m", "hubkernels.cli", "build", "--jobs", "2", "--project", str(project.root)],
         env=environment(CXX=str(compiler)),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -77,13 +80,14 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 @pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["to the builder alone", "to all, as Ctrl-C does"])
 def test_an_interrupted_build_ends_its_compilers_and_leaves_the_next_one_right(
-    tmp_path: Path, compiler: Path, send: Callable[[int, int], None]
+    tmp_path: Path, compiler: Path, cold_cache: Path, send: Callable[[int, int], None]
 ) -> None:
     project = SmallProject(tmp_path / "project", "my-kernel").write()
     (compiler.parent / "hang").touch()
     process = start(project, compiler)
     wait_for((compiler.parent / "hangs").exists)
-    assert any("sleep" in name for name in running(process.pid))
+    wait_for(lambda: any("sleep" in name for name in running(process.pid)))
+    wait_for(lambda: bool(list((project.root / "build/.hubkernels/runs").glob("*/*.o"))))
     send(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 130
@@ -91,8 +95,12 @@ def test_an_interrupted_build_ends_its_compilers_and_leaves_the_next_one_right(
     wait_for(lambda: not running(process.pid))
     assert not list((project.root / "build").glob("my-kernel/*"))
 
+    (kept,) = cold_cache.rglob("*.o")
+    before = kept.stat().st_ino
+
     (compiler.parent / "hang").unlink()
     again = start(project, compiler)
     out, errors = again.communicate(timeout=TIMEOUT_S)
     assert again.returncode == 0, errors
     assert out.startswith("built")
+    assert kept.stat().st_ino == before, "what was compiled before the interrupt is not compiled again"

@@ -44,9 +44,12 @@ def stage(plan: BuildPlan, root: Path, scratch: Path) -> Path:
 
 
 def publish(plan: BuildPlan, staged: Path, folder: Path, provenance: Mapping[str, Any]) -> Artifact:
-    """Move a staged artifact to its place on the same disk; how it was built goes beside it."""
-    replace_folder(staged, folder, staged.parent)
+    """Move a staged artifact to its place on the same disk; how it was built goes beside it.
+
+    The folder comes last: moving it takes no room, and a note without its folder counts for nothing.
+    """
     write_atomically(note_of(folder), _json({"variant": plan.variant, "id": plan.op_id, **provenance}))
+    replace_folder(staged, folder, staged.parent)
     return Artifact(plan.package, plan.variant, plan.op_id, folder, fresh=True)
 
 

@@ -18,18 +18,18 @@ class Failure:
     variant: str
     diagnostics: str
 
-    @property
-    def disk_full(self) -> bool:
-        return _DISK_FULL in self.diagnostics
-
     def problem(self) -> Problem:
         what = f"{self.diagnostics.rstrip()}\n{self.subject} does not compile for {self.variant}"
-        hint = "the disk is full: free some space and run again" if self.disk_full else None
-        return Problem(what.lstrip(), hint=hint)
+        return Problem(what.lstrip(), hint=disk_hint(self.diagnostics))
+
+
+def disk_hint(text: str) -> str | None:
+    """What to do about a command that failed with these words, where a full disk was the reason."""
+    return "the disk is full: free some space and run again" if _DISK_FULL in text else None
 
 
 def explain_failures(failures: Iterable[Failure]) -> HubkernelsError:
     """The error for failed commands, with their diagnostics whole: a full disk is not the source's fault."""
     found = tuple(failures)
-    kind = EnvironmentLacksError if any(failure.disk_full for failure in found) else InputError
+    kind = EnvironmentLacksError if any(disk_hint(failure.diagnostics) for failure in found) else InputError
     return kind(*(failure.problem() for failure in found))

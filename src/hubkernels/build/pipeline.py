@@ -79,6 +79,7 @@ class Builder:
     def __init__(self, project: Project, environment: Mapping[str, str], jobs: int) -> None:
         _require_plain(project.root)
         self.project = project
+        self.surroundings = environment
         self.environment = compiler_environment(environment)
         self.jobs = jobs
         self.places = Places(project.root)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import ninja as ninja_distribution
 
-from hubkernels.build.failure import Failure, explain_failures
+from hubkernels.build.failure import Failure, disk_hint, explain_failures
 from hubkernels.build.ninja import STATUS, FailedStep, read_output, render
 from hubkernels.build.report import Report
 from hubkernels.errors import EnvironmentLacksError, Problem
@@ -60,7 +60,8 @@ def run_steps(plan: BuildPlan, steps: tuple[Step, ...], place: Workplace, report
     if failures:
         raise explain_failures(failures)
     if ninja.status:
-        raise EnvironmentLacksError(Problem("\n".join(("ninja stopped:", *unexpected))))
+        what = "\n".join(("ninja stopped:", *unexpected))
+        raise EnvironmentLacksError(Problem(what, hint=disk_hint(what)))
 
 
 def keep(steps: Iterable[Step], made: Path, store: Store, report: Report) -> None:

@@ -22,6 +22,7 @@ from pathlib import Path
 from hubkernels.build.failure import Failure, explain_failures
 from hubkernels.build.includes import Headers, Includes, keep, missing_instead, recall
 from hubkernels.build.sources import Source
+from hubkernels.host.cpu import cpu_identity
 from hubkernels.host.files import FileHashes, changed_since
 from hubkernels.host.process import run
 from hubkernels.host.store import Store
@@ -32,7 +33,12 @@ ID_MACRO = b"TORCH_EXTENSION_NAME"
 HEADERS = "<headers>"
 """Stands among the inputs of a source for all that the toolchain's folders give it."""
 
+CPU = "<cpu>"
+"""Stands among the inputs of a source that is compiled for the processor of this machine."""
+
 _ASKS_FOR_FILES = b"__has_include"
+_READS_UNSEEN = re.compile(rb"\.incbin\b")
+_NATIVE = re.compile(r"-m(?:arch|cpu|tune)=native")
 _WORD = re.compile(r"(?:\\.|[^\\\s])+")
 _SEARCH_FLAG = re.compile(r"-(?:I|isystem|iquote|idirafter)(.*)", re.DOTALL)
 _SYSTEM_FOLDERS = re.compile(r"^#include <\.\.\.>.*?$(.*?)^End of search list", re.MULTILINE | re.DOTALL)
@@ -43,7 +49,7 @@ class ScannedSource:
     """A source and everything it includes.
 
     inputs: (name that is the same on every machine, SHA-256), the source first, then the files of the project that it
-    includes, then HEADERS.
+    includes, then HEADERS, and CPU where flags name none.
     reads_id: whether the op id takes part in compiling it.
     """
 
@@ -108,7 +114,7 @@ class Scanner:
         """What decides where the compiler looks, in words that every machine shares."""
         flags = [self.tools.portable(word) for word in self._flags(source)]
         words = [source.path, self._sha256(source.path), self.tools.compiler.fingerprint, flags]
-        return hashlib.sha256(json.dumps(words).encode()).hexdigest()
+        return _hash(json.dumps(words))
 
     def _flags(self, source: Source) -> tuple[str, ...]:
         return (*self.tools.compile_flags(self.variant), *source.flags, *self.tools.search_path())
@@ -140,6 +146,9 @@ class Scanner:
             return Failure(source.path, self.variant.tag, what)
         own = [path for path in paths if not self.headers.owns(path)]
         texts = [(self.root / path).read_bytes() for path in own]
+        if unseen := next((path for path, text in zip(own, texts, strict=True) if _READS_UNSEEN.search(text)), None):
+            what = f"{unseen} has .incbin: no compiler lists what that reads, and changes of it would go unseen"
+            return Failure(source.path, self.variant.tag, what)
         roots, names = self._searched(source, own, paths)
         absent, blocked = missing_instead(self.root, roots, names)
         found = Includes(
@@ -172,14 +181,19 @@ class Scanner:
         return tuple(line.strip() for line in found[1].splitlines() if line.strip()) if found else ()
 
     def _scanned(self, source: Source, found: Includes) -> ScannedSource:
-        own = ((self.tools.portable(os.path.normpath(path)), digest) for path, digest in found.own.items())
-        return ScannedSource(source, (*own, (HEADERS, found.headers)), found.reads_id)
+        own = ((self.tools.portable(path), digest) for path, digest in found.own.items())
+        native = [(CPU, _hash(cpu_identity()))] if any(map(_NATIVE.fullmatch, source.flags)) else []
+        return ScannedSource(source, (*own, (HEADERS, found.headers), *native), found.reads_id)
 
     def _full(self, path: str) -> str:
         return os.path.join(self.root, path)  # noqa: PTH118 - thousands a build
 
     def _sha256(self, path: str) -> str | None:
         return self.hashes.sha256(self._full(path))
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _above(path: str, roots: Iterable[str]) -> Iterator[str]:

@@ -19,7 +19,7 @@ LOCK = "lock"
 @contextmanager
 def locked(work: Path, report: Report) -> Iterator[None]:
     """One build at a time in one folder. The lock is the kernel's: it ends with its process, however that ends."""
-    with disk_errors(work):
+    with disk_errors(work / LOCK):
         work.mkdir(parents=True, exist_ok=True)
         lock = FileLock(work / LOCK)
         try:
@@ -35,6 +35,8 @@ def locked(work: Path, report: Report) -> Iterator[None]:
 
 def sweep(work: Path, runs: Path) -> None:
     """Remove what killed builds left unfinished. Only under the lock: then no other build is at work."""
+    if runs.is_symlink():
+        runs.unlink()
     shutil.rmtree(runs, ignore_errors=True)
     for old in work.glob("*.old"):
         shutil.rmtree(old, ignore_errors=True)

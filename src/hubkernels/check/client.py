@@ -37,10 +37,14 @@ _HINTS = {
 
 @dataclass(frozen=True)
 class Task:
-    """What a child does. name: in messages. function: as ``module:function``; only the child imports it."""
+    """What a child does. name: in messages. function: as ``module:function``; only the child imports it.
+
+    requires: modules that the child must be able to import.
+    """
 
     name: str
     function: str
+    requires: tuple[str, ...] = ("torch", "kernels")
 
 
 def run_in_fresh_process(
@@ -58,7 +62,9 @@ def run_in_fresh_process(
     """
     with tempfile.TemporaryDirectory(prefix="hubkernels-") as scratch:
         order, answer = Path(scratch) / "request.json", Path(scratch) / "answer.json"
-        order.write_text(json.dumps({"timeout_s": timeout_s, "arguments": request}), encoding="utf-8")
+        order.write_text(
+            json.dumps({"timeout_s": timeout_s, "requires": task.requires, "arguments": request}), encoding="utf-8"
+        )
         command = (python, "-X", "faulthandler", "-m", "hubkernels.check.client", task.function, order, answer)
         started = time.monotonic()
         # -m puts the working folder first on the path: a project's own kernels/ must not stand for the client.
@@ -106,7 +112,7 @@ def main(arguments: Sequence[str]) -> None:
     faulthandler.dump_traceback_later(request["timeout_s"], exit=True)
     os.environ.update(HF_HUB_OFFLINE="1", DISABLE_TELEMETRY="1", HF_HOME=str(Path(order).parent / "hf"))
     try:
-        _require_client()
+        _require(request["requires"])
         message = {"answer": pkgutil.resolve_name(function)(**request["arguments"])}
     except HubkernelsError as error:
         problems = [vars(problem) for problem in error.problems]
@@ -118,8 +124,8 @@ def main(arguments: Sequence[str]) -> None:
     Path(answer).write_text(json.dumps(message), encoding="utf-8")
 
 
-def _require_client() -> None:
-    missing = [name for name in ("torch", "kernels") if importlib.util.find_spec(name) is None]
+def _require(modules: Sequence[str]) -> None:
+    missing = [name for name in modules if importlib.util.find_spec(name) is None]
     if missing:
         hint = "pip install 'hubkernels[client]'" + (" and torch" if "torch" in missing else "")
         what = f"{' and '.join(missing)} cannot be imported by {Path(sys.executable).name}"

@@ -1,4 +1,4 @@
-"""`kernel-builder check`: config, builds, load, parity."""
+"""`kernel-builder check`: config, builds, load, parity, reproducible."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import typer
 
 from hubkernels.cli.console import columns, say, say_json, warnings
 from hubkernels.cli.console import report as report_line
-from hubkernels.cli.options import HERE, Json, Packages, ProjectFolder, Since, Variants, open_project
-from hubkernels.errors import CheckFailedError, InputError, Problem, combined
+from hubkernels.cli.options import HERE, Jobs, Json, Packages, ProjectFolder, Since, Variants, open_project
+from hubkernels.errors import CheckFailedError, InputError, Problem, combined, nearest
 
 if TYPE_CHECKING:
+    from hubkernels.check.violation import Violation
     from hubkernels.model.project import Package
 
 app = typer.Typer(help="Check finished artifacts.", no_args_is_help=True, rich_markup_mode=None)
@@ -94,6 +95,32 @@ def parity(
     wrong = [Problem(str(row), where=folder.name) for _, folder, report in reports for row in report.violations]
     if wrong:
         raise CheckFailedError(*wrong)
+
+
+@app.command("reproducible")
+def reproducible(
+    packages: Packages = None,
+    variant: Variants = None,
+    project: ProjectFolder = HERE,
+    jobs: Jobs = None,
+    json: Json = False,
+) -> None:
+    """Build each artifact again, from a copy elsewhere and under other circumstances, and compare the bytes."""
+    from hubkernels.build.select import choose  # noqa: PLC0415 - `--help` does without
+    from hubkernels.check.reproducible import check_reproducible  # noqa: PLC0415
+
+    builder, chosen = open_project(project, packages, jobs)
+    wanted = [(package, each) for package in chosen for each in choose(builder.decide(package), package, variant or ())]
+    violations: list[Violation] = []
+    for package, each in wanted:
+        found = check_reproducible(builder, package, each, report_line)
+        violations += found
+        if not json and not found:
+            say(f"ok  {package.name}  {each.tag}")
+    if json:
+        say_json([{"variant": v.variant, "place": v.place, "what": v.what} for v in violations])
+    if violations:
+        raise CheckFailedError(*(str(violation) for violation in violations))
 
 
 def _runnable(

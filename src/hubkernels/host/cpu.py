@@ -29,6 +29,16 @@ def cpu_model(cpuinfo: Path = _CPUINFO) -> str:
     return f"{fields['model name']} (family {fields.get('cpu family')}, model {fields.get('model')})"
 
 
+def cpu_identity(cpuinfo: Path = _CPUINFO) -> str:
+    """What compilers see of the processor when they are to compile for the one they run on."""
+    try:
+        text = cpuinfo.read_text(encoding="utf-8")
+    except OSError:
+        return cpu_model(cpuinfo)
+    features = re.search(r"^(?:flags|Features)\s*: (.*)$", text, re.MULTILINE)
+    return f"{cpu_model(cpuinfo)}: {features[1] if features else ''}"
+
+
 def last_level_cache_bytes(cpus: Path = _CPUS) -> int | None:
     """What the last-level caches of all cores hold together; None where the system does not tell."""
     caches: dict[tuple[int, str], int] = {}

@@ -1,0 +1,388 @@
+"""The cache under real builds: other checkouts, moved folders, damage, small disks, strange folders, two at once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from hubkernels.host.store import Store
+from hubkernels.model.digest import digest_folder
+from tests.conftest import Cli, Ran, SmallProject, environment
+from tests.unit.test_store import KINDS, damage
+
+pytest.importorskip("torch", reason="builds take the headers of an installed torch")
+pytestmark = pytest.mark.usefixtures("cold_cache")
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> SmallProject:
+    return SmallProject(tmp_path, "my-kernel").write().without_torch()
+
+
+COUNTING = """\
+#!/bin/sh
+case " $* " in *" -c "*|*" -M "*) echo "$*" >> {log} ;; esac
+exec {compiler} "$@"
+"""
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A compiler that notes what it compiles, and of what it lists the headers."""
+
+    path: Path
+
+    @property
+    def log(self) -> Path:
+        return self.path.parent / "log"
+
+    def runs(self) -> tuple[list[str], list[str]]:
+        """The sources that were compiled since this was asked last, and those that were scanned."""
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        self.log.unlink(missing_ok=True)
+        compiled = [line.split(" -c ")[1].split(" -o ")[0] for line in lines if " -c " in line]
+        return sorted(compiled), sorted(line.split(" -M ")[1] for line in lines if " -M " in line)
+
+
+@pytest.fixture
+def compiler(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Compiler:
+    real = shutil.which("g++")
+    if real is None:
+        pytest.skip("there is no g++ on PATH")
+    found = Compiler(tmp_path_factory.mktemp("bin") / "g++")
+    found.path.write_text(COUNTING.format(log=found.log, compiler=real))
+    found.path.chmod(0o755)
+    monkeypatch.setenv("CXX", str(found.path))
+    return found
+
+
+BOTH = ["cpu/kernel.cpp", "torch-ext/binding.cpp"]
+NONE: tuple[list[str], list[str]] = ([], [])
+
+
+def build(project: SmallProject, **changes: str) -> Ran:
+    """A build in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "hubkernels.cli", "build", "--project", str(project.root)],
+        env=environment(**changes),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return Ran(done.returncode, done.stdout, done.stderr)
+
+
+def test_another_checkout_neither_compiles_nor_scans(tmp_path: Path, cli: Cli, compiler: Compiler) -> None:
+    first = SmallProject(tmp_path / "one", "my-kernel").write().without_torch()
+    assert cli("build", "--project", first.root).code == 0
+    assert compiler.runs() == (BOTH, BOTH)
+    second = SmallProject(tmp_path / "another, ünïcode", "my-kernel").write().without_torch()
+    assert cli("build", "--project", second.root).out.startswith("built")
+    assert compiler.runs() == NONE
+    assert digest_folder(second.artifact) == digest_folder(first.artifact)
+
+
+def test_a_moved_folder_is_up_to_date_and_is_not_scanned(tmp_path: Path, cli: Cli, compiler: Compiler) -> None:
+    project = SmallProject(tmp_path / "one", "my-kernel").write().without_torch()
+    cli("build", "--project", project.root)
+    compiler.runs()
+    project.root.rename(tmp_path / "two")
+    assert cli("build", "--project", tmp_path / "two").out.startswith("up to date")
+    assert compiler.runs() == NONE
+
+
+def test_going_back_to_another_branch_neither_compiles_nor_scans(
+    small: SmallProject, cli: Cli, compiler: Compiler
+) -> None:
+    header = small.root / "include/kernel.h"
+    texts = [header.read_text(), header.read_text() + "// of the branch\n"]
+    made = []
+    for text in texts:
+        header.write_text(text)
+        cli("build", "--project", small.root)
+        made.append(digest_folder(small.artifact))
+    assert compiler.runs() == (sorted(BOTH * 2), sorted(BOTH * 2))
+    for text, digest in zip(texts, made, strict=True):
+        header.write_text(text)
+        assert cli("build", "--project", small.root).out.startswith("built")
+        assert digest_folder(small.artifact) == digest
+    assert compiler.runs() == NONE
+
+
+def test_a_file_that_came_beside_a_source_and_is_not_read_scans_nothing(
+    small: SmallProject, cli: Cli, compiler: Compiler
+) -> None:
+    cli("build", "--project", small.root)
+    compiler.runs()
+    for name in ("cpu/kernel.cpp~", "cpu/other.h", "include/other.h", "notes.txt"):
+        (small.root / name).write_text("nobody includes this\n")
+    assert cli("build", "--project", small.root).out.startswith("up to date")
+    assert compiler.runs() == NONE
+
+
+@pytest.mark.parametrize("folder", ["include", "cpu"])
+def test_a_header_that_comes_before_one_of_the_system_is_seen(small: SmallProject, cli: Cli, folder: str) -> None:
+    source = small.root / "cpu/kernel.cpp"
+    source.write_text("#include <float.h>\n#include <math.h>\n" + source.read_text().replace("<cstdint>", '"math.h"'))
+    source.write_text(source.read_text().replace("<math.h>", '"math.h"'))
+    cli("build", "--project", small.root)
+    before = small.op_id
+    (small.root / folder / "math.h").write_text("#pragma once\n")
+    cli("build", "--project", small.root)
+    assert small.op_id != before
+
+
+def test_a_source_for_this_machines_processor_is_not_shared_with_another(
+    small: SmallProject, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (small.root / "build.toml").read_text()
+    (small.root / "build.toml").write_text(text.replace("[kernel.cpu]", '[kernel.cpu]\ncxx-flags = ["-march=native"]'))
+    cli("build", "--project", small.root)
+    before = small.op_id
+    assert cli("build", "--project", small.root).out.startswith("up to date")
+    monkeypatch.setattr("hubkernels.build.scan.cpu_identity", lambda: "another")
+    assert cli("build", "--project", small.root).out.startswith("built")
+    assert small.op_id != before
+
+
+def test_a_source_that_reads_what_no_compiler_lists_is_refused(small: SmallProject, cli: Cli) -> None:
+    source = small.root / "cpu/kernel.cpp"
+    source.write_text(source.read_text() + 'asm(".incbin \\"table.bin\\"");\n')
+    ran = cli("build", "--project", small.root)
+    assert ran.code == 2
+    assert "cpu/kernel.cpp has .incbin: no compiler lists what that reads" in ran.err
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_damaged_entries_are_made_again(small: SmallProject, cli: Cli, cold_cache: Path, kind: str) -> None:
+    cli("build", "--project", small.root)
+    good, entries = digest_folder(small.artifact), sorted(cold_cache.rglob("*.*"))
+    assert len(entries) >= 6
+    for entry in entries:
+        damage(entry, kind)
+    shutil.rmtree(small.root / "build")
+    assert cli("build", "--project", small.root).code == 0
+    assert digest_folder(small.artifact) == good
+    assert {path.name for path in cold_cache.rglob("*.*")} == {path.name for path in entries}
+
+
+def test_an_emptied_cache_changes_nothing_but_time(small: SmallProject, cli: Cli, cold_cache: Path) -> None:
+    cli("build", "--project", small.root)
+    ran = cli("clean", "--cache", "--project", small.root)
+    assert ran.out.startswith("freed ")
+    assert not list(cold_cache.rglob("*.*"))
+    assert cli("build", "--project", small.root).out.startswith("up to date")
+    assert cli("clean", "my-kernel", "--cache", "--project", small.root).code == 2
+
+
+def test_a_cache_of_no_size_is_empty_after_a_build(small: SmallProject, cold_cache: Path) -> None:
+    assert build(small, HUBKERNELS_CACHE_SIZE="0").code == 0
+    assert not list(cold_cache.rglob("*.*"))
+    assert build(small, HUBKERNELS_CACHE_SIZE="0").out.startswith("up to date")
+    ran = build(small, HUBKERNELS_CACHE_SIZE="much")
+    assert ran.code == 2
+    assert "not a size: 'much'\n  --> environment: HUBKERNELS_CACHE_SIZE" in ran.err
+
+
+@pytest.mark.parametrize("size", ["5GB", "40kB"])
+def test_checkouts_that_build_at_once_make_the_same_bytes(tmp_path: Path, size: str) -> None:
+    """With the small limit each evicts what the others put there."""
+    projects = [SmallProject(tmp_path / str(number), "my-kernel").write().without_torch() for number in range(3)]
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-m", "hubkernels.cli", "build", "--project", str(project.root)],
+            env=environment(HUBKERNELS_CACHE_SIZE=size),
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
+        )
+        for project in projects
+    ]
+    errors = [process.communicate(timeout=300)[1] for process in running]
+    assert [process.returncode for process in running] == [0, 0, 0], errors
+    first, *others = (digest_folder(project.artifact) for project in projects)
+    assert others == [first, first]
+
+
+def test_strange_things_in_the_cache_are_told_or_passed_over(small: SmallProject, cli: Cli, cold_cache: Path) -> None:
+    cli("build", "--project", small.root)
+    good = digest_folder(small.artifact)
+    for entry in list(cold_cache.rglob("*.*")):
+        entry.unlink()
+        entry.mkdir()
+        (entry / "file").write_text("mine")
+    (cold_cache / "stray").write_text("mine")
+    shutil.rmtree(small.root / "build")
+    ran = cli("build", "--project", small.root)
+    assert (ran.code, digest_folder(small.artifact)) == (0, good)
+    assert "what was compiled is not kept for later builds: cannot write" in ran.err
+    assert {path.read_text() for path in cold_cache.rglob("file")} == {"mine"}
+
+
+@pytest.mark.parametrize("name", ["hashes.json", "lock", "runs", "my-kernel"])
+def test_a_folder_where_a_file_belongs_is_told_or_passed_over(small: SmallProject, cli: Cli, name: str) -> None:
+    (small.root / "build/.hubkernels" / name / "deep").mkdir(parents=True)
+    ran = cli("build", "--project", small.root)
+    if name == "lock":
+        assert ran.code == 3
+        assert f"cannot write {small.root}/build/.hubkernels/lock: Is a directory" in ran.err
+    else:
+        assert ran.code == 0, ran.err
+
+
+def test_runs_that_are_a_link_are_not_followed(small: SmallProject, cli: Cli, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "file").write_text("mine")
+    (small.root / "build/.hubkernels").mkdir(parents=True)
+    (small.root / "build/.hubkernels/runs").symlink_to(elsewhere)
+    before = elsewhere.stat().st_mtime_ns
+    assert cli("build", "--project", small.root).code == 0
+    assert (elsewhere.stat().st_mtime_ns, (elsewhere / "file").read_text()) == (before, "mine")
+
+
+Mount = Callable[[Path, str], None]
+
+
+@pytest.fixture
+def mount() -> Iterator[Mount]:
+    """Mount a file system of its own on a folder, with options."""
+    mounted: list[Path] = []
+
+    def mount(folder: Path, options: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        done = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            pytest.skip(f"this needs the right to mount a file system: {done.stderr.strip()}")
+        mounted.append(folder)
+
+    yield mount
+    for folder in reversed(mounted):
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_home_that_cannot_be_written_is_said_once_and_the_project_keeps_its_objects(
+    tmp_path: Path, mount: Mount
+) -> None:
+    mount(tmp_path / "home", "ro")
+    project = SmallProject(tmp_path / "project", "my-kernel").write().without_torch()
+    home = {"HOME": str(tmp_path / "home"), "HUBKERNELS_CACHE": "", "XDG_CACHE_HOME": ""}
+    ran = build(project, **home)
+    assert ran.code == 0, ran.err
+    own = project.root / "build/.hubkernels/cache"
+    note = f"{tmp_path}/home cannot be written: objects are kept in {own}; HUBKERNELS_CACHE can name a folder"
+    assert ran.err.count(note) == 1
+    assert list(own.rglob("*.o"))
+    again = build(project, **home)
+    assert (again.out.startswith("up to date"), again.err) == (True, "")
+
+
+def test_a_cache_that_was_named_and_cannot_be_written_is_refused(tmp_path: Path, mount: Mount) -> None:
+    mount(tmp_path / "disk", "ro")
+    project = SmallProject(tmp_path / "project", "my-kernel").write().without_torch()
+    ran = build(project, HUBKERNELS_CACHE=str(tmp_path / "disk/cache"))
+    assert ran.code == 3
+    assert f"{tmp_path}/disk cannot be written\n  --> environment: HUBKERNELS_CACHE" in ran.err
+    assert not list((project.root / "build").glob("my-kernel*"))
+
+
+def test_disks_that_run_no_programs_are_no_hindrance(tmp_path: Path, mount: Mount) -> None:
+    mount(tmp_path / "temp", "noexec")
+    mount(tmp_path / "disk", "noexec")
+    project = SmallProject(tmp_path / "disk/project", "my-kernel").write().without_torch()
+    cache = str(tmp_path / "disk/cache")
+    ran = build(project, TMPDIR=str(tmp_path / "temp"), HUBKERNELS_CACHE=cache)
+    assert ran.code == 0, ran.err
+    again = SmallProject(tmp_path / "disk/other", "my-kernel").write().without_torch()
+    assert build(again, TMPDIR=str(tmp_path / "temp"), HUBKERNELS_CACHE=cache).code == 0
+    assert digest_folder(again.artifact) == digest_folder(project.artifact)
+
+
+def test_a_library_on_a_disk_that_runs_no_programs_fails_to_load_with_the_reason(
+    tmp_path: Path, cli: Cli, mount: Mount
+) -> None:
+    pytest.importorskip("kernels", reason="the stock client is not installed")
+    mount(tmp_path / "disk", "noexec")
+    project = SmallProject(tmp_path / "disk/project", "my-kernel").write()
+    assert cli("build", "--project", project.root).code == 0
+    ran = cli("check", "load", "--project", project.root)
+    assert ran.code == 1
+    assert "hint: is its disk mounted noexec?" in ran.err
+
+
+POINTS_KIB = [0, 8, 16, 24, 40, 64, 96, 128, 160, 240]
+
+
+def fill(disk: Path, free_kib: int) -> Path:
+    """Leave so much room."""
+    room = shutil.disk_usage(disk).free // 1024
+    (disk / "ballast").write_bytes(b"x" * max(0, room - free_kib) * 1024)
+    return disk / "ballast"
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What a build on a disk with room makes."""
+    project = SmallProject(tmp_path_factory.mktemp("good"), "my-kernel").write().without_torch()
+    assert build(project).code == 0
+    return digest_folder(project.artifact)
+
+
+@pytest.mark.parametrize("free_kib", POINTS_KIB)
+def test_a_disk_that_fills_under_the_project_is_said_and_leaves_nothing_half_written(
+    tmp_path: Path, mount: Mount, good: dict[str, str], free_kib: int
+) -> None:
+    mount(tmp_path / "disk", "size=1m")
+    project = SmallProject(tmp_path / "disk", "my-kernel").write().without_torch()
+    ballast = fill(tmp_path / "disk", free_kib)
+    ran = build(project)
+    if ran.code:
+        assert ran.code == 3, ran.err
+        assert "No space left on device" in ran.err
+        assert "free some space" in ran.err
+        assert not list((project.root / "build").glob("my-kernel/*/metadata.json"))
+    else:
+        assert digest_folder(project.artifact) == good
+    ballast.unlink()
+    again = build(project)
+    assert (again.code, digest_folder(project.artifact)) == (0, good), again.err
+
+
+@pytest.mark.parametrize("free_kib", POINTS_KIB)
+def test_a_disk_that_fills_under_the_cache_costs_only_what_it_would_have_kept(
+    tmp_path: Path, mount: Mount, good: dict[str, str], free_kib: int
+) -> None:
+    mount(tmp_path / "disk", "size=1m")
+    project = SmallProject(tmp_path / "project", "my-kernel").write().without_torch()
+    ballast = fill(tmp_path / "disk", free_kib)
+    cache = str(tmp_path / "disk/cache")
+    ran = build(project, HUBKERNELS_CACHE=cache)
+    assert (ran.code, digest_folder(project.artifact)) == (0, good), ran.err
+    kept = len(list((tmp_path / "disk").rglob("*.o"))) + len(list((tmp_path / "disk").rglob("*.so")))
+    assert (kept == 3) != ("is not kept for later builds: cannot write" in ran.err)
+    ballast.unlink()
+    shutil.rmtree(project.root / "build")
+    again = build(project, HUBKERNELS_CACHE=cache)
+    assert (again.code, digest_folder(project.artifact)) == (0, good), again.err
+    assert Store(tmp_path / "disk/cache/objects").usage().entries >= 6
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+def test_a_home_of_another_user_is_left_alone(tmp_path: Path) -> None:
+    """As under sudo, which keeps HOME: files of root in it would break that user's own builds."""
+    (tmp_path / "home").mkdir()
+    os.chown(tmp_path / "home", 65534, -1)
+    project = SmallProject(tmp_path / "project", "my-kernel").write().without_torch()
+    ran = build(project, HOME=str(tmp_path / "home"), HUBKERNELS_CACHE="", XDG_CACHE_HOME="")
+    assert ran.code == 0
+    assert f"{tmp_path}/home belongs to nobody: objects are kept in" in ran.err
+    assert not list((tmp_path / "home").iterdir())

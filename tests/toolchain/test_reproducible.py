@@ -1,0 +1,97 @@
+"""`check reproducible` passes projects that are, and finds out those that are not."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Cli, SmallProject
+
+pytest.importorskip("torch", reason="builds take the headers of an installed torch")
+pytestmark = pytest.mark.usefixtures("cold_cache")
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> SmallProject:
+    return SmallProject(tmp_path, "my-kernel").write().without_torch()
+
+
+def spoil(project: SmallProject, text: str) -> None:
+    """Put a string that a macro makes into the library."""
+    source = project.root / "cpu/kernel.cpp"
+    source.write_text(source.read_text() + f"extern const char* const made;\nconst char* const made = {text};\n")
+
+
+def test_a_project_is_reproducible_and_its_artifact_stays(small: SmallProject, cli: Cli) -> None:
+    cli("build", "--project", small.root)
+    before = small.artifact.stat().st_ino
+    ran = cli("check", "reproducible", "--project", small.root)
+    assert (ran.code, ran.out.split()[:2]) == (0, ["ok", "my-kernel"]), ran.err
+    assert small.artifact.stat().st_ino == before
+
+
+def test_names_and_times_that_are_held_fixed_do_no_harm(small: SmallProject, cli: Cli) -> None:
+    spoil(small, '__FILE__ __DATE__ __TIME__ "made"')
+    text = (small.root / "build.toml").read_text()
+    flags = '["-g", "-flto", "-ffat-lto-objects"]'
+    (small.root / "build.toml").write_text(text.replace("[kernel.cpu]", f"[kernel.cpu]\ncxx-flags = {flags}"))
+    ran = cli("check", "reproducible", "--project", small.root)
+    assert ran.code == 0, ran.err
+
+
+@pytest.mark.parametrize(
+    "value", ["$(date +%s%N)", "$PPID$$", "$PWD"], ids=["a clock", "a process number", "the folder"]
+)
+def test_what_a_launcher_lets_in_is_found_out(
+    small: SmallProject, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    launcher = tmp_path / "launcher"
+    launcher.write_text(f'#!/bin/sh\nexec "$@" "-DMADE=\\"{value}\\""\n')
+    launcher.chmod(0o755)
+    spoil(small, "MADE")
+    monkeypatch.setenv("CXX", f"{launcher} g++")
+    ran = cli("check", "reproducible", "--project", small.root)
+    assert ran.code == 1
+    assert f"{small.op_id}.abi3.so: differs when it is built again: section" in ran.err
+    assert ".rodata" in ran.err
+    ran = cli("check", "reproducible", "--json", "--project", small.root)
+    assert (ran.code, [found["place"] for found in json.loads(ran.out)]) == (
+        1,
+        [f"{small.op_id}.abi3.so", "metadata.json"],
+    )
+
+
+def test_a_clock_that_this_compiler_reads_is_found_out(
+    small: SmallProject, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """clang before 16 does not heed SOURCE_DATE_EPOCH."""
+    clang = shutil.which("clang++")
+    if clang is None:
+        pytest.skip("there is no clang++ on PATH")
+    version = subprocess.run([clang, "-dumpversion"], capture_output=True, text=True, check=True).stdout
+    if int(version.split(".")[0]) >= 16:
+        pytest.skip(f"clang {version.strip()} heeds SOURCE_DATE_EPOCH")
+    monkeypatch.setenv("CXX", clang)
+    assert cli("check", "reproducible", "--project", small.root).code == 0
+    spoil(small, "__TIME__")
+    ran = cli("check", "reproducible", "--project", small.root)
+    assert ran.code == 1
+    assert "section .rodata" in ran.err
+
+
+def test_the_check_needs_no_client(small: SmallProject) -> None:
+    code = (
+        "import sys; sys.modules['kernels'] = None\n"
+        "from hubkernels.check.client import main\n"
+        f"main(['hubkernels.check.rebuilt:rebuild', {str(small.root / 'order')!r}, {str(small.root / 'answer')!r}])\n"
+    )
+    tag = "torch-stable-abi210-cpu-x86_64-linux"
+    arguments = {"project": str(small.root), "package": "my-kernel", "variant": tag, "jobs": 1}
+    (small.root / "order").write_text(json.dumps({"timeout_s": 300, "requires": [], "arguments": arguments}))
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert json.loads((small.root / "answer").read_bytes())["answer"] == str(small.artifact)

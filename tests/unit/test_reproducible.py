@@ -1,0 +1,58 @@
+"""What `check reproducible` copies, and how it tells what differs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hubkernels.check.reproducible import compare, copy_sources, where_they_differ
+
+
+def artifact(folder: Path, op_id: str = "_k_cpu_a", **files: bytes) -> Path:
+    folder.mkdir()
+    (folder / "metadata.json").write_text(json.dumps({"id": op_id}))
+    for name, content in files.items():
+        (folder / f"{name}.py").write_bytes(content)
+    return folder
+
+
+def test_equal_artifacts_have_no_difference(tmp_path: Path) -> None:
+    one, other = (artifact(tmp_path / name, a=b"x") for name in "12")
+    assert list(compare(one, other)) == []
+
+
+def test_each_file_that_differs_is_named(tmp_path: Path) -> None:
+    one = artifact(tmp_path / "1", a=b"same", b=b"abc", c=b"abc", d=b"")
+    other = artifact(tmp_path / "2", a=b"same", b=b"abd", c=b"abcd", e=b"")
+    assert list(compare(one, other)) == [
+        ("d.py", "is there before only"),
+        ("e.py", "is there after only"),
+        ("b.py", "differs when it is built again: byte 2"),
+        ("c.py", "differs when it is built again: 3 bytes, then 4"),
+    ]
+
+
+def test_another_id_is_the_one_difference(tmp_path: Path) -> None:
+    one, other = artifact(tmp_path / "1", a=b"x"), artifact(tmp_path / "2", "_k_cpu_b", a=b"y")
+    ((place, what),) = compare(one, other)
+    assert (place, "_k_cpu_a, then _k_cpu_b" in what) == ("metadata.json", True)
+
+
+@pytest.mark.parametrize("content", [b"\x7fELF", b"\x7fELF" + b"\0" * 60])
+def test_a_broken_library_is_compared_as_bytes(content: bytes) -> None:
+    assert where_they_differ(content, content + b"x") == f"{len(content)} bytes, then {len(content) + 1}"
+
+
+def test_a_project_is_copied_without_what_was_made_from_it(tmp_path: Path) -> None:
+    root = tmp_path / "project"
+    kept = {"build.toml", "cpu/build/kernel.cpp", "cpu/.clang-format", "link"}
+    left = {"build/.hubkernels/lock", ".git/HEAD", "venv/pyvenv.cfg", "venv/lib/x.py", "cpu/__pycache__/x.pyc"}
+    for name in (kept | left) - {"link"}:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+    (root / "link").symlink_to("cpu")
+    copy_sources(root, tmp_path / "copy")
+    copied = {path.relative_to(tmp_path / "copy").as_posix() for path in (tmp_path / "copy").rglob("*")}
+    assert {name for name in copied if not (tmp_path / "copy" / name).is_dir() or name == "link"} == kept
