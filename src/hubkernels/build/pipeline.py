@@ -97,7 +97,7 @@ class Builder:
         self.hashes.renew()
         memory = self.places.work / f"scan-{package.name}.json"
         scanner = Scanner(package.root, memory, self.hashes, variant, self.tools(), self.environment)
-        scanned = scanner.scan(compiled_sources(package, variant), self.jobs)
+        scanned = scanner.scan(compiled_sources(package, variant, self.tools().compiler.family), self.jobs)
         python = tuple(
             (target, path, self.hashes.sha256(str(package.root / path)) or "")
             for target, path in shipped_python(package)
