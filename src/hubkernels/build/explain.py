@@ -80,7 +80,7 @@ def _target(builder: Builder, package: Package, variant: AnyVariant, tools: dict
         state = f"out of date: {_difference(note.get('toolchain', {}), tools)}"
     if isinstance(variant, NoarchVariant):
         return Target(variant.tag, made.op_id, folder, state, (), ())
-    sections = tuple(_sections(package, variant))
+    sections = tuple(_sections(package, variant, builder.tools().compiler.family))
     return Target(variant.tag, made.op_id, folder, state, builder.tools().compile_flags(variant), sections)
 
 
@@ -94,10 +94,10 @@ def _difference(before: dict[str, Any], now: dict[str, str]) -> str:
     return "; ".join(changed) or "a source, a header, a flag or a Python file changed"
 
 
-def _sections(package: Package, variant: Variant) -> Iterator[SectionFlags]:
+def _sections(package: Package, variant: Variant, family: str) -> Iterator[SectionFlags]:
     """A source that two sections name is compiled with the first one's flags."""
     seen: set[str] = set()
-    for group in source_groups(package, variant):
+    for group in source_groups(package, variant, family):
         own = [path for path in group.sources if is_compiled(path, variant.backend) and path not in seen]
         seen.update(own)
         if own:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from hubkernels.build.generator import GeneratorError, expand
 from hubkernels.config.load import find_tables
 from hubkernels.errors import InputError, Problem, nearest
 from hubkernels.model.backend import Backend
@@ -37,28 +38,36 @@ class Group:
     flags: tuple[str, ...]
 
 
-def source_groups(package: Package, variant: Variant) -> tuple[Group, ...]:
-    """The binding's sources, then those of each kernel section, in the order of build.toml."""
+def source_groups(package: Package, variant: Variant, family: str = "g++") -> tuple[Group, ...]:
+    """The binding's sources, then those of each kernel section, in the order of build.toml.
+
+    family: of the compiler, for flags that depend on it. Raises InputError for flags that cannot be evaluated.
+    """
     framework = package.framework
     if not isinstance(framework, Torch):
         raise TypeError(f"{type(framework).__name__} packages have no compiled sources")
     usual = tuple(folder for folder in USUAL_FOLDERS if (package.root / folder).is_dir())
-    groups = [Group(("torch",), framework.sources, _flags((*framework.include, *usual), framework.cxx_flags))]
+    words = _expanded(package, ("torch",), framework.cxx_flags, family)
+    groups = [Group(("torch",), framework.sources, _flags((*framework.include, *usual), words))]
     for section in package.sections_for(variant.backend):
         isa = ISAS[section.isa] if section.isa else None
         if isa is None or isa.cpu == variant.platform.cpu:
-            own = (*(isa.flags if isa else ()), *section.cxx_flags)
-            flags = _flags((*section.include, *usual), own)
-            groups.append(Group(("kernel", section.name), section.sources, flags))
+            key = ("kernel", section.name)
+            own = (*(isa.flags if isa else ()), *_expanded(package, key, section.cxx_flags, family))
+            groups.append(Group(key, section.sources, _flags((*section.include, *usual), own)))
     return tuple(groups)
 
 
-def compiled_sources(package: Package, variant: Variant) -> tuple[Source, ...]:
-    """The sources of one variant. One that two sections name is compiled once, with the flags of both: upstream's way.
+def compiled_sources(package: Package, variant: Variant, family: str = "g++") -> tuple[Source, ...]:
+    """The sources of one variant in the order of their link.
 
-    Raises InputError for files that do not exist.
+    One that two sections name is compiled once, with the flags of both: upstream's way.
+
+    Those that ask most of the machine come last: of an inline function that several objects hold, the linker keeps the
+    first copy, and one made for AVX-512 would run on every machine.
+    Raises InputError for files that do not exist and for flags that cannot be evaluated.
     """
-    groups = source_groups(package, variant)
+    groups = source_groups(package, variant, family)
     _refuse_missing(package, groups)
     found: dict[str, Source] = {}
     for group in groups:
@@ -66,7 +75,27 @@ def compiled_sources(package: Package, variant: Variant) -> tuple[Source, ...]:
             if is_compiled(path, variant.backend):
                 before = found[path].flags if path in found else ()
                 found[path] = Source(path, before if before == group.flags else (*before, *group.flags))
-    return tuple(found.values())
+    return tuple(sorted(found.values(), key=_tier))
+
+
+def _tier(source: Source) -> int:
+    """How much of a machine the flags of a source ask for: nothing, something, or AVX-512 and AMX."""
+    asked = [flag for flag in source.flags if flag.startswith("-m")]
+    return bool(asked) + any("avx512" in flag or "amx" in flag for flag in asked)
+
+
+def _expanded(package: Package, key: tuple[str, ...], words: tuple[str, ...], family: str) -> tuple[str, ...]:
+    expanded = (_expand(package, (*key, "cxx-flags", index), word, family) for index, word in enumerate(words))
+    return tuple(flag for flags in expanded for flag in flags)
+
+
+def _expand(package: Package, key: tuple[str | int, ...], word: str, family: str) -> tuple[str, ...]:
+    try:
+        return expand(word, family)
+    except GeneratorError as error:
+        _, problems = find_tables(package)
+        problems.add(key, f"an expression of CMake that cannot be evaluated: {word}: {error}", "write the flag itself")
+        raise InputError(*problems.found) from error
 
 
 def _flags(include: tuple[str, ...], flags: tuple[str, ...]) -> tuple[str, ...]:

@@ -21,12 +21,16 @@ _CXX20_TORCH = Version((2, 12))
 
 @dataclass(frozen=True)
 class Toolchain:
-    """What the commands of a CPU variant are made of. own_include: headers that hubkernels gives every binding."""
+    """What the commands of a CPU variant are made of.
+
+    own_include: headers that hubkernels gives every binding. Upstream writes them into the project's torch-ext, so a
+    source elsewhere may name ``../torch-ext/registration.h``; a folder of that name is found by this spelling too.
+    """
 
     compiler: Compiler
     torch: TorchSdk
     python_include: Path
-    own_include: Path = Path(str(resources.files("hubkernels.toolchain"))) / "include"
+    own_include: Path = Path(str(resources.files("hubkernels.toolchain"))) / "include/torch-ext"
 
     def compile_flags(self, variant: Variant) -> tuple[str, ...]:
         """Flags of every source of a variant."""
