@@ -6,7 +6,7 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +35,10 @@ WORK = ".hubkernels"
 
 @dataclass(frozen=True)
 class Places:
-    """The folders of one project's build."""
+    """The folders of one project's build. sanitized: whether artifacts are for tests alone."""
 
     root: Path
+    sanitized: bool = False
 
     @property
     def build(self) -> Path:
@@ -65,7 +66,7 @@ class Places:
             yield Path(name)
 
     def artifact(self, package: str, variant: str) -> Path:
-        return self.build / package / variant
+        return (self.work / "sanitized" if self.sanitized else self.build) / package / variant
 
 
 class Builder:
@@ -91,6 +92,11 @@ class Builder:
             compiler = find_compiler(self.environment, self.hashes)
             self._tools = Toolchain(compiler, require_torch(self.machine), python_include())
         return self._tools
+
+    def sanitize(self, sanitizers: tuple[str, ...]) -> None:
+        """From now on build with these, into folders that nothing takes for a release."""
+        self.places = replace(self.places, sanitized=True)
+        self._tools = replace(self.tools(), sanitizers=sanitizers)
 
     def plan(self, package: Package, variant: Variant) -> BuildPlan:
         """Plan one variant, from sources scanned now."""
@@ -201,6 +207,7 @@ def toolchain_facts(tools: Toolchain) -> dict[str, str]:
         "compiler": str(tools.compiler),
         "fingerprint": tools.compiler.fingerprint,
         "torch": tools.torch.release,
+        **({"sanitizers": ",".join(tools.sanitizers)} if tools.sanitizers else {}),
     }
 
 
