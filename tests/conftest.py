@@ -14,6 +14,14 @@ from hubkernels.cli import main
 
 REPOSITORY = Path(__file__).parent.parent
 
+COSTS = {
+    "toolchain": ("compiler",),
+    "client": ("compiler", "torch"),
+    "ops": ("compiler", "torch"),
+    "sanitizers": ("compiler", "torch", "slow"),
+}
+"""Markers of whole folders; unit and golden cost nothing."""
+
 BUILD_TOML = """\
 [general]
 name = "{name}"
@@ -182,6 +190,13 @@ class Ran:
 
 
 Cli = Callable[..., Ran]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        folder = item.path.relative_to(REPOSITORY / "tests").parts[0]
+        for cost in COSTS.get(folder, ()):
+            item.add_marker(cost)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,8 @@ from torch import Tensor, nn
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from tests.cases.rms_norm import CASE, EPS, reference
+from tests.conftest import REPOSITORY
+from tests.ops import rms_norm_guarded
 from tests.ops import rms_norm_tier as tier
 
 if TYPE_CHECKING:
@@ -44,6 +47,8 @@ def cpu_flags() -> set[str]:
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     return next((set(line.split(":")[1].split()) for line in lines if line.startswith("flags")), set())
 
+
+COMPILERS = ["clang++", *(["g++-11"] if os.environ.get("HUBKERNELS_TEST_ALL") else [])]
 
 USABLE_TIERS = [name for name, flags in TIERS.items() if flags <= cpu_flags()]
 
@@ -590,14 +595,61 @@ def test_every_tier_is_right_for_every_tail(tier_result: dict[str, Any], dtype: 
             assert_within(a, b, CASE.tolerance((tier.ROWS, columns), dtype, name))
 
 
-def test_every_tier_gives_the_same_bits(tier_result: dict[str, Any], tier_results: dict[str, dict[str, Any]]) -> None:
+def assert_same_results(actual: dict[str, Any], expected: dict[str, Any]) -> None:
     for dtype, columns in itertools.product(tier.DTYPES, tier.COLUMNS):
         key = f"{dtype} {columns}"
-        for actual, expected in zip(tier_result[key], tier_results["scalar"][key], strict=True):
-            assert_same_bits(actual, expected)
+        for a, b in zip(actual[key], expected[key], strict=True):
+            assert_same_bits(a, b)
     for dtype, (rows, columns) in itertools.product(tier.DTYPES, tier.LARGE):
         key = f"{dtype} {rows}x{columns}"
-        assert tier_result[key] == tier_results["scalar"][key], key
+        assert actual[key] == expected[key], key
+
+
+def test_every_tier_gives_the_same_bits(tier_result: dict[str, Any], tier_results: dict[str, dict[str, Any]]) -> None:
+    assert_same_results(tier_result, tier_results["scalar"])
+
+
+@pytest.fixture(scope="session", params=COMPILERS)
+def other_repo(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package built by a compiler that is not the default one."""
+    if shutil.which(request.param) is None:
+        pytest.skip(f"{request.param} is not installed")
+    root = tmp_path_factory.mktemp(request.param)
+    for folder in ("cpu", "torch-ext", "tests/cases"):
+        shutil.copytree(REPOSITORY / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(REPOSITORY / "build.toml", root)
+    command = [sys.executable, "-m", "hubkernels.cli", "build", "rms-norm", "--project", str(root)]
+    done = subprocess.run(
+        command, env={**os.environ, "CXX": request.param}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return root / "build/rms-norm"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("isa", USABLE_TIERS)
+def test_another_compiler_gives_the_same_bits(
+    other_repo: Path, tier_results: dict[str, dict[str, Any]], tmp_path: Path, isa: str
+) -> None:
+    """Each operation rounds once and in one order, which leaves a compiler no choice."""
+    done = run_tier(isa, other_repo, tmp_path / "results.pt")
+    assert done.returncode == 0, done.stderr
+    results = torch.load(tmp_path / "results.pt")
+    assert results["isa"] == isa
+    assert_same_results(results, tier_results["scalar"])
+
+
+@pytest.mark.parametrize("isa", TIERS)
+def test_every_tier_stays_inside_its_buffers(rms_norm_repo: Path, isa: str) -> None:
+    """Also where no element is aligned, rows have gaps, and rows are 2**31 elements apart."""
+    if isa not in USABLE_TIERS:
+        pytest.skip(f"this CPU lacks {sorted(TIERS[isa] - cpu_flags())}")
+    command = [sys.executable, rms_norm_guarded.__file__, str(rms_norm_repo)]
+    done = subprocess.run(
+        command, env={**os.environ, "HUBKERNELS_ISA": isa}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{isa}: ")
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=CASE.dtypes)

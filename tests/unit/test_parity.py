@@ -18,6 +18,8 @@ from hubkernels.check.compare import Verdict, compare_cell, judge
 from hubkernels.check.opcase import OpCase, Tolerance
 from hubkernels.check.parity import ParityReport, read_row
 
+pytestmark = pytest.mark.torch
+
 EXACT = Tolerance(0.0, 0.0)
 INF, NAN = float("inf"), float("nan")
 

@@ -84,24 +84,26 @@ void check_grad(const Tensor& grad, const Tensor& x, const Tensor& rstd) {
 class WideWeight {
  public:
   WideWeight(const std::optional<Tensor>& weight, double offset, int64_t cols) {
-    if (!weight) {
-      scratch_.emplace(cols);
-      std::fill_n(scratch_->get(), cols, 1.0f);
+    if (weight && offset == 0 && weight->scalar_type() == ScalarType::Float) {
+      data_ = static_cast<const float*>(tensor_.emplace(hk::as_rows(*weight)).data);
       return;
     }
-    tensor_.emplace(hk::as_rows(*weight));
-    if (offset == 0 && weight->scalar_type() == ScalarType::Float) return;
-    scratch_.emplace(cols);
-    hk::rms_norm_kernels().widen(hk::dtype_of(*weight), tensor_->data, static_cast<float>(offset),
-                                 scratch_->get(), cols);
+    float* wide = scratch_.emplace(cols).get();
+    data_ = wide;
+    if (!weight) {
+      std::fill_n(wide, cols, 1.0f);
+      return;
+    }
+    const Rows from = hk::as_rows(*weight);
+    hk::rms_norm_kernels().widen(hk::dtype_of(*weight), from.data, static_cast<float>(offset), wide,
+                                 cols);
   }
-  const float* get() const {
-    return scratch_ ? scratch_->get() : static_cast<const float*>(tensor_->data);
-  }
+  const float* get() const { return data_; }
 
  private:
   std::optional<Rows> tensor_;
   std::optional<hk::FloatScratch> scratch_;
+  const float* data_ = nullptr;
 };
 
 Tensor empty(const Tensor& like, torch::headeronly::IntHeaderOnlyArrayRef sizes, ScalarType type) {

@@ -39,9 +39,10 @@ WORK = ".hubkernels"
 
 @dataclass(frozen=True)
 class Places:
-    """The folders of one project's build."""
+    """The folders of one project's build. sanitized: whether artifacts are for tests alone."""
 
     root: Path
+    sanitized: bool = False
 
     @property
     def build(self) -> Path:
@@ -70,7 +71,7 @@ class Places:
             yield Path(name)
 
     def artifact(self, package: str, variant: str) -> Path:
-        return self.build / package / variant
+        return (self.work / "sanitized" if self.sanitized else self.build) / package / variant
 
 
 class Builder:
@@ -99,6 +100,11 @@ class Builder:
             compiler = find_compiler(self.environment, self.hashes)
             self._tools = Toolchain(compiler, require_torch(self.machine), python_include())
         return self._tools
+
+    def sanitize(self, sanitizers: tuple[str, ...]) -> None:
+        """From now on build with these, into folders that nothing takes for a release."""
+        self.places = replace(self.places, sanitized=True)
+        self._tools = replace(self.tools(), sanitizers=sanitizers)
 
     def plan(self, package: Package, variant: AnyVariant) -> BuildPlan:
         """Plan one variant. A file is looked at once, until something is compiled or `renew` is called."""
@@ -271,4 +277,5 @@ def toolchain_facts(tools: Toolchain) -> dict[str, str]:
         "compiler": str(tools.compiler),
         "fingerprint": tools.compiler.fingerprint,
         "torch": tools.torch.release,
+        **({"sanitizers": ",".join(tools.sanitizers)} if tools.sanitizers else {}),
     }

@@ -17,6 +17,7 @@ from hubkernels.cli.options import (
     built_here,
     open_readable,
 )
+from hubkernels.cli.sanitize import Sanitize, use_sanitizers
 from hubkernels.cli.since import only_affected, unreadable_since
 
 
@@ -28,11 +29,13 @@ def build(  # noqa: PLR0913, PLR0917 - one parameter an option
     since: Since = None,
     fail_fast: FailFast = False,
     json: Json = False,
+    sanitize: Sanitize = None,
 ) -> None:
     """Build artifacts into build/PACKAGE/VARIANT; what has not changed is not built again."""
     from hubkernels.build.many import Failures  # noqa: PLC0415 - `--help` does without
 
     builder, chosen = open_readable(project, packages, jobs)
+    use_sanitizers(builder, sanitize)
     failures = Failures(report, fail_fast=fail_fast)
     failures.add(() if packages else unreadable_since(builder, since))
     if since is not None:  # then none may be left: a change of what cannot be built here is no failure

@@ -10,6 +10,7 @@ from hubkernels.host.machine import TorchSdk
 from hubkernels.model.variant import Variant
 from hubkernels.model.version import Version
 from hubkernels.toolchain.compiler import Compiler
+from hubkernels.toolchain.sanitizer import sanitizer_flags
 
 LIMITED_API = "0x03090000"
 """abi3 of Python 3.9: one binary for every later Python."""
@@ -25,22 +26,27 @@ class Toolchain:
 
     own_include: headers that hubkernels gives every binding. Upstream writes them into the project's torch-ext, so a
     source elsewhere may name ``../torch-ext/registration.h``; a folder of that name is found by this spelling too.
+    sanitizers: those to build with; the result is for tests and never ships.
     """
 
     compiler: Compiler
     torch: TorchSdk
     python_include: Path
     own_include: Path = Path(str(resources.files("hubkernels.toolchain"))) / "include/torch-ext"
+    sanitizers: tuple[str, ...] = ()
 
     def compile_flags(self, variant: Variant) -> tuple[str, ...]:
         """Flags of every source of a variant."""
         modern = variant.stable_abi or variant.torch >= _CXX20_TORCH
-        flags = [f"-std=c++{20 if modern else 17}", "-O3", "-DNDEBUG", "-fPIC", "-fvisibility=hidden"]
+        optimize = "-O1" if self.sanitizers else "-O3"  # g++ takes minutes for checks in optimized loops
+        flags = [f"-std=c++{20 if modern else 17}", optimize, "-DNDEBUG", "-fPIC", "-fvisibility=hidden"]
         if self.compiler.family == "g++":
             flags.append("-fno-gnu-unique")  # else static locals of two builds of one kernel are one object
         flags += [f"-D{variant.backend.define}", f"-DPy_LIMITED_API={LIMITED_API}"]
         if variant.stable_abi:
             flags.append(f"-DTORCH_TARGET_VERSION={stable_abi_macro(variant.torch)}")
+        if self.sanitizers:
+            flags += (*sanitizer_flags(self.compiler, self.sanitizers), "-g1", "-fno-omit-frame-pointer")
         return tuple(flags)
 
     def search_path(self) -> tuple[str, ...]:
@@ -54,9 +60,11 @@ class Toolchain:
 
     def link_flags(self) -> tuple[str, ...]:
         """Flags of the link, before its objects."""
+        symbols = "" if self.sanitizers else "-s,"  # their reports name functions and lines
         return (
             "-shared",
-            "-Wl,--no-as-needed,--build-id=none,-s,-z,noexecstack,-z,relro,-z,now",
+            f"-Wl,--no-as-needed,--build-id=none,{symbols}-z,noexecstack,-z,relro,-z,now",
+            *sanitizer_flags(self.compiler, self.sanitizers),
         )
 
     def link_libraries(self) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 // Memory of CPU bindings: large fresh outputs and small scratch.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -31,9 +32,11 @@ inline void advise_huge_pages(void* data, int64_t bytes) {
 #if defined(__linux__)
   if (bytes < kHugePageMinBytes || !huge_pages_wanted()) return;
   constexpr uintptr_t kPage = 4096;
-  const uintptr_t begin = (reinterpret_cast<uintptr_t>(data) + kPage - 1) & ~(kPage - 1);
-  const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + bytes) & ~(kPage - 1);
-  madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+  char* begin = static_cast<char*>(data);
+  char* end = begin + bytes;
+  begin += -reinterpret_cast<uintptr_t>(begin) & (kPage - 1);
+  end -= reinterpret_cast<uintptr_t>(end) & (kPage - 1);
+  madvise(begin, static_cast<size_t>(end - begin), MADV_HUGEPAGE);
 #else
   (void)data, (void)bytes;
 #endif

@@ -1,0 +1,32 @@
+"""What tests cost: the suites have their markers, and the unit tests start no compiler."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import COSTS
+
+
+def test_a_compiler_that_a_unit_test_starts_is_noted(no_compiler: Path) -> None:
+    """The fixture that watches all unit tests, seen red."""
+    assert Path(shutil.which("g++") or "").parent == no_compiler.parent
+    assert subprocess.run(["sh", "-c", "g++ -c x.cpp"], check=False).returncode == 97
+    assert no_compiler.read_text(encoding="utf-8").endswith(": g++ -c x.cpp\n")
+    no_compiler.unlink()
+
+
+def test_every_folder_of_tests_has_its_costs(pytestconfig: pytest.Config) -> None:
+    tests = Path(__file__).parents[1]
+    folders = {path.parent.name for path in tests.glob("*/test_*.py")}
+    assert folders - {"unit", "golden"} == set(COSTS) & folders
+    declared = {line.partition(":")[0] for line in pytestconfig.getini("markers")}
+    assert {cost for costs in COSTS.values() for cost in costs} <= declared
+
+
+@pytest.mark.parametrize("folder", ["unit", "golden"])
+def test_what_costs_nothing_has_no_marker(folder: str) -> None:
+    assert folder not in COSTS
