@@ -8,7 +8,19 @@ from typing import Annotated
 import typer
 
 from hubkernels import __version__
-from hubkernels.cli import bench, build, check, clean, doctor, explain, export, init, list_variants, plan
+from hubkernels.cli import (
+    bench,
+    build,
+    check,
+    clean,
+    create_pyproject,
+    doctor,
+    explain,
+    export,
+    init,
+    list_variants,
+    plan,
+)
 from hubkernels.cli.console import error
 from hubkernels.errors import ENVIRONMENT_LACKS, HubkernelsError
 
@@ -28,6 +40,7 @@ app.add_typer(check.app, name="check")
 app.add_typer(bench.app, name="bench")
 app.command("init")(init.init)
 app.command("export")(export.export)
+app.command("create-pyproject")(create_pyproject.create_pyproject)
 app.command("clean")(clean.clean)
 app.command("doctor")(doctor.doctor)
 
