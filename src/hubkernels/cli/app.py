@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -63,7 +64,8 @@ def _options(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; that of an interrupt, 130, is typer's."""
     try:
-        status = app(args=None if arguments is None else list(arguments), standalone_mode=False)
+        words = sys.argv[1:] if arguments is None else list(arguments)
+        status = app(args=init.spread_backends(words) if words[:1] == ["init"] else words, standalone_mode=False)
     except OSError as failure:  # the safety net: where one is expected, the error names the way out
         error(f"{failure.strerror or failure}: {failure.filename or 'input or output'}")
         return ENVIRONMENT_LACKS
