@@ -42,7 +42,7 @@ TAKEN = frozenset(
     {
         *("Any", "Benchmark", "ModuleType", "Path", "Tensor", "annotations", "kernels", "nn", "pytest", "torch"),
         *("add_op_namespace_prefix", "functional", "layers", "ops", "usable_isas"),
-        *("Callable", "OpCase", "Peer", "Tolerance", "functools", "math", "tl", "triton"),
+        *("OpCase", "Peer", "Tolerance", "forward", "math", "tl", "triton", "triton_kernel"),
         "name",  # an attribute of every torch.ops.<namespace>
     }
 )
