@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import itertools
+import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,9 +15,12 @@ from pathlib import Path
 import pytest
 
 from hubkernels.cli import main
+from hubkernels.cli.init import spread_backends
 from hubkernels.config import load_project
 from hubkernels.errors import InputError
-from hubkernels.init.scaffold import TAKEN, TEMPLATE, parse_start, render
+from hubkernels.init.scaffold import BACKENDS, TAKEN, TEMPLATE, parse_start, render
+from hubkernels.model.isa import ISAS
+from tests.conftest import REPOSITORY, Cli
 
 NAME = "org/a-relu2"  # sorts before the template's other words, and capitalizes to ARelu2
 
@@ -108,7 +114,8 @@ def test_taken_names_are_those_that_the_template_gives_to_something_else() -> No
     torch = pytest.importorskip("torch", reason="the namespace of ops is torch's")
     python = {path: ast.parse(path.read_text(encoding="utf-8")) for path in TEMPLATE.rglob("*.py")}
     modules = {path.stem for path in python if "torch-ext" in path.parts and path.stem != "__init__"}
-    ops = set(re.findall(r'm\.def\("(\w+)\(', (TEMPLATE / "torch-ext/torch_binding.cpp").read_text(encoding="utf-8")))
+    binding = (TEMPLATE / "compiled/torch-ext/torch_binding.cpp").read_text(encoding="utf-8")
+    ops = {name for name in re.findall(r'm\.def\("(\w+)\(', binding) if not name.startswith("my_kernel")}
     attributes = {name for name in dir(torch._ops._OpNamespace("any")) if not name.startswith("_")}
     found = {name for tree in python.values() for name in imported(tree)} | modules | ops | attributes
     assert found - {"my_kernel"} == TAKEN
@@ -120,6 +127,131 @@ def test_a_license_that_would_break_the_toml_is_refused() -> None:
 
 
 def test_a_backend_without_a_template_is_refused_with_those_that_have_one(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["init", "nowhere", "--backends", "cuda"]) == 2
-    assert "no template for backend cuda\n  hint: it has cpu" in capsys.readouterr().err
+    assert main(["init", "nowhere", "--backends", "metal"]) == 2
+    said = capsys.readouterr().err
+    assert "no template for backend metal\n  hint: it has cpu, cuda, rocm, xpu; all stands for them" in said
     assert not Path("nowhere").exists()
+
+
+BACKEND_SETS = [list(names) for n in range(1, 5) for names in itertools.combinations(BACKENDS, n)]
+
+
+@pytest.mark.parametrize("form", ["upstream", "workspace", "noarch"])
+@pytest.mark.parametrize("backends", BACKEND_SETS, ids="-".join)
+def test_every_set_of_backends_gives_a_project_without_problems(tmp_path: Path, backends: list[str], form: str) -> None:
+    """One package, with the sections and the files of these backends and no others."""
+    options = [f"--{form}"] if form != "upstream" else []
+    assert main(["init", str(tmp_path / "new"), "--name", NAME, *options, "--backends", *backends]) == 0
+    (package,) = load_project(tmp_path / "new").packages
+    assert [backend.name for backend in package.backends] == backends
+    assert sorted({section.backend.name for section in package.sections}) == (
+        sorted(backends) if form != "noarch" else []
+    )
+    named = {path for section in package.sections for path in section.sources} | {
+        *getattr(package.framework, "sources", ())
+    }
+    there = {path.relative_to(tmp_path / "new").as_posix() for path in (tmp_path / "new").rglob("*") if path.is_file()}
+    assert named <= there
+    assert {path for path in there if path.endswith((".cpp", ".cu"))} <= named
+    if form != "workspace":
+        client = pytest.importorskip("kernels._rust")
+        opened = client.Build.open(str(tmp_path / "new"))
+        assert sorted(str(backend) for backend in opened.general.backends) == sorted(backends)
+
+
+@pytest.mark.parametrize(
+    ("words", "spelled"),
+    [
+        (["init", "--backends", "cpu", "cuda"], ["init", "--backends", "cpu", "--backends", "cuda"]),
+        (["init", "--backends", "all", "--name", "a"], ["init", "--backends", "all", "--name", "a"]),
+        (
+            ["init", "p", "--backends", "cpu", "--backends", "xpu"],
+            ["init", "p", "--backends", "cpu", "--backends", "xpu"],
+        ),
+        (["init", "--backends"], ["init", "--backends"]),
+        (["init", "--backends=cpu", "p"], ["init", "--backends=cpu", "p"]),
+    ],
+)
+def test_backends_may_follow_one_another_as_upstream_has_it(words: list[str], spelled: list[str]) -> None:
+    assert spread_backends(words) == spelled
+
+
+def test_a_workspace_has_parity_and_bench_from_the_first_minute(tmp_path: Path, cli: Cli) -> None:
+    pytest.importorskip("kernels")
+    pytest.importorskip("torch")
+    root = tmp_path / "a workspace"
+    assert cli("init", root, "--name", NAME, "--workspace", "--backends", "cpu", "cuda").code == 0
+    built = cli("build", "-C", root)
+    assert built.code == 0, built.err
+    for command in (("check", "builds"), ("check", "load"), ("check", "parity")):
+        ran = cli(*command, "-C", root)
+        assert ran.code == 0, ran.err
+    assert "agree with the float64 reference" in ran.out
+    timed = cli("bench", "run", "-C", root, "--seconds", "0.05", "--direction", "fwd", "--no-peers", "--threads", "1")
+    assert timed.code == 0, timed.err
+    assert "a_relu2 fwd fp32 1024x4096" in timed.out
+
+
+def test_a_workspace_exports_to_the_fields_names(tmp_path: Path, cli: Cli) -> None:
+    assert cli("init", tmp_path / "ws", "--name", NAME, "--workspace", "--backends", "all").code == 0
+    ran = cli("export", "a-relu2", tmp_path / "done", "-C", tmp_path / "ws")
+    assert ran.code == 0, ran.err
+    names = {path.name for path in (tmp_path / "done/a_relu2_cpu").iterdir()}
+    assert {"cpu_features.hpp", "a_relu2_cpu.cpp", "a_relu2_cpu_torch.cpp", "a_relu2_avx512.cpp"} <= names
+
+
+def test_the_benchmark_is_one_that_the_client_runs_and_verifies(project: Path) -> None:
+    pytest.importorskip("kernels")
+    assert main(["build", "--project", str(project)]) == 0
+    code = (
+        "import sys; from pathlib import Path; import kernels.cli.benchmark as b;"
+        "(cls,) = b.discover_benchmark_classes(Path('benchmarks/benchmark.py'), Path.cwd());"
+        "options = {'repo_id': sys.argv[1], 'is_local': True, 'revision': 'local'};"
+        "got, _ = b.run_benchmark_class(cls, iterations=1, warmup=1, **options);"
+        "print({name: result.verified for name, result in got.items()})"
+    )
+    command = [sys.executable, "-c", code, "build/a-relu2"]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().splitlines()[-1] == "{'large': True, 'small': True}"
+
+
+def test_python_files_alone_pass_the_projects_tests_as_an_artifact(tmp_path: Path) -> None:
+    """Put together by hand, as the contract has it: op names with a prefix, and all files in one folder."""
+    pytest.importorskip("kernels")
+    root = tmp_path / "new"
+    assert main(["init", str(root), "--name", NAME, "--noarch"]) == 0
+    folder = root / "build/a-relu2/torch-cpu"
+    shutil.copytree(root / "torch-ext/a_relu2", folder)
+    name = "_a_relu2_cpu_abc"
+    prefix = f'def add_op_namespace_prefix(name):\n    return f"{name}::{{name}}"\n'
+    (folder / "_ops.py").write_text(f"import torch\n\nops = torch.ops.{name}\n\n\n{prefix}")
+    metadata = {"name": "a-relu2", "id": name, "version": 1, "license": "Apache-2.0"}
+    depends: dict[str, object] = {"python-depends": [], "kernel-depends": [], "backend": {"type": "cpu"}}
+    (folder / "metadata.json").write_text(json.dumps(metadata | depends))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"]
+    tests = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert tests.returncode == 0, tests.stdout + tests.stderr
+
+
+def test_the_probe_asks_for_every_flag_of_its_section() -> None:
+    """But for f16c, which clang cannot ask for and every processor with AVX-512 has."""
+    text = (TEMPLATE / "compiled/my_kernel_cpu/cpu_features.hpp").read_text(encoding="utf-8")
+    asked = set(re.findall(r'__builtin_cpu_supports\("(\w+)"\)', text))
+    assert asked == {*ISAS["avx512"].features} - {"f16c"}
+    (flags,) = re.findall(r"cxx-flags = (\[.*\])", (TEMPLATE / "compiled/build.toml").read_text(encoding="utf-8"))
+    assert tuple(json.loads(flags)) == ISAS["avx512"].flags
+
+
+@pytest.mark.parametrize("form", ["--workspace", "--noarch", "--overwrite"])
+def test_what_it_writes_passes_the_formatters_and_the_linter(tmp_path: Path, form: str) -> None:
+    pytest.importorskip("ruff")
+    assert main(["init", str(tmp_path), "--name", "org/my-kernel", form, "--backends", "all"]) == 0
+    ruff = [sys.executable, "-m", "ruff"]
+    rules = ["--select", "E4,E7,E9,F,I,UP,B,C4,SIM,PT", "--line-length", "120"]
+    subprocess.run([*ruff, "format", "--check", "--no-cache", "--line-length", "120", "."], cwd=tmp_path, check=True)
+    subprocess.run([*ruff, "check", "--no-cache", "--isolated", *rules, "."], cwd=tmp_path, check=True)
+    sources = [str(path) for path in tmp_path.rglob("*") if path.suffix in {".cpp", ".hpp", ".cu"}]
+    if sources:
+        style = f"--style=file:{REPOSITORY / '.clang-format'}"
+        subprocess.run(["clang-format", style, "--dry-run", "-Werror", *sources], check=True)

@@ -34,7 +34,8 @@ Module = tuple[str, ast.Module]
 
 
 def modules() -> Iterator[Module]:
-    for path in sorted(SOURCE.rglob("*.py")):
+    """The files of each room; what `init` writes is no code of ours."""
+    for path in sorted(set(SOURCE.rglob("*.py")) - set((SOURCE / "init/template").rglob("*.py"))):
         yield path.relative_to(SOURCE).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
 
 

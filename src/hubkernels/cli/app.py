@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from hubkernels import __version__
-from hubkernels.cli import bench, build, check, clean, doctor, explain, export, init, list_variants, plan, update_build
+from hubkernels.cli import (
+    bench,
+    build,
+    check,
+    clean,
+    create_pyproject,
+    doctor,
+    explain,
+    export,
+    init,
+    list_variants,
+    plan,
+    update_build,
+)
 from hubkernels.cli.console import error
 from hubkernels.errors import ENVIRONMENT_LACKS, HubkernelsError
 
@@ -29,6 +43,7 @@ app.add_typer(bench.app, name="bench")
 app.command("init")(init.init)
 app.command("export")(export.export)
 app.command("update-build")(update_build.update_build)
+app.command("create-pyproject")(create_pyproject.create_pyproject)
 app.command("clean")(clean.clean)
 app.command("doctor")(doctor.doctor)
 
@@ -51,7 +66,8 @@ def _options(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; that of an interrupt, 130, is typer's."""
     try:
-        status = app(args=None if arguments is None else list(arguments), standalone_mode=False)
+        words = sys.argv[1:] if arguments is None else list(arguments)
+        status = app(args=init.spread_backends(words) if words[:1] == ["init"] else words, standalone_mode=False)
     except OSError as failure:  # the safety net: where one is expected, the error names the way out
         error(f"{failure.strerror or failure}: {failure.filename or 'input or output'}")
         return ENVIRONMENT_LACKS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -9,23 +10,45 @@ import typer
 
 from hubkernels.cli.console import say
 from hubkernels.cli.options import HERE
+from hubkernels.errors import InputError, Problem
 
 
-def init(
+def init(  # noqa: PLR0913, PLR0917 - typer makes options of parameters
     path: Annotated[Path, typer.Argument(help="Folder of the new project; it is made when it does not exist.")] = HERE,
     name: Annotated[
         str | None, typer.Option(metavar="[OWNER/]NAME", help="Name on the Hub; the folder's name by default.")
     ] = None,
     license_id: Annotated[str, typer.Option("--license", metavar="ID", help="SPDX id.")] = "Apache-2.0",
-    backends: Annotated[list[str] | None, typer.Option(help="Backends to start with: cpu. May be given again.")] = None,
+    backends: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME...", help="Backends to start with: cpu, cuda, rocm, xpu or all; default: cpu."),
+    ] = None,
+    workspace: Annotated[bool, typer.Option("--workspace", help="Start a workspace, with a parity case.")] = False,
+    noarch: Annotated[bool, typer.Option("--noarch", help="Start with Python files alone: Triton and torch.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that are in the way.")] = False,
 ) -> None:
-    """Start a project that builds: build.toml, a stable-ABI binding, a kernel in two ISAs, layers and tests."""
-    from hubkernels.init.scaffold import check_backends, parse_start, render, write  # noqa: PLC0415 - `--help` does without
+    """Start a project that builds: build.toml, sources for each backend, layers, tests, a benchmark and a card."""
+    from hubkernels.host.tree import write_tree  # noqa: PLC0415 - `--help` does without
+    from hubkernels.init.scaffold import choose_backends, parse_start, render  # noqa: PLC0415
 
-    check_backends(tuple(backends or ()))
-    start = parse_start(path.resolve().name.replace("_", "-") if name is None else name, license_id)
+    if workspace and noarch:
+        raise InputError(Problem("a workspace starts with a compiled package", hint="--workspace or --noarch"))
+    form = "workspace" if workspace else "noarch" if noarch else "upstream"
+    text = path.resolve().name.replace("_", "-") if name is None else name
+    start = parse_start(text, license_id, choose_backends(backends or ()), form)
     files = render(start)
-    write(files, path, overwrite=overwrite)
+    write_tree(files, path, overwrite=None if overwrite else "--overwrite")
     say(f"started {start.name} in {path}: {len(files)} files")
     say(f"next: {'' if path == HERE else f'cd {path} && '}kernel-builder build && pytest tests")
+
+
+def spread_backends(arguments: Sequence[str]) -> list[str]:
+    """Spell ``--backends a b`` as ``--backends a --backends b``: upstream's option takes what follows it."""
+    found: list[str] = []
+    open_option = False
+    for word in arguments:
+        if open_option and not word.startswith("-") and found[-1] != "--backends":
+            found.append("--backends")
+        open_option = word == "--backends" or (open_option and not word.startswith("-"))
+        found.append(word)
+    return found

@@ -84,7 +84,7 @@ def collect(package: Package, read: Collection[str]) -> tuple[Mapping[str, str],
     tree = Tree(package.root, search_of(package))
     for path in read:
         tree.refuse_outside(path, "a source")
-    sources = tree.reach({*_sources(package), *read})
+    sources = tree.reach({*sources_of(package), *read})
     python = [source for _, source in shipped_python(package)]
     paths = field_paths((*sources, *python), package)
     contents: dict[str, Path | bytes] = {paths[path]: package.root / path for path in python}
@@ -138,7 +138,7 @@ def _tables(package: Package) -> Mapping[KeyPath, Torch | TvmFfi | KernelSection
     return {("torch" if isinstance(framework, Torch) else "tvm-ffi",): framework, **sections}
 
 
-def _sources(package: Package) -> Iterator[str]:
+def sources_of(package: Package) -> Iterator[str]:
     """Every file that build.toml names as a source, for any backend."""
     for path in (path for group in _tables(package).values() for path in group.sources):
         if not (package.root / path).is_file():

@@ -4,27 +4,45 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from hubkernels.errors import InputError, Problem
-from hubkernels.host.files import write_atomically
 from hubkernels.model.digest import is_bytecode
 from hubkernels.model.project import PACKAGE_NAME
 
 TEMPLATE = Path(__file__).with_name("template")
 
-BACKENDS = ("cpu",)
+BACKENDS = ("cpu", "cuda", "rocm", "xpu")
 """Backends that the template has sources for."""
+
+FORMS = ("upstream", "workspace", "noarch")
+"""One package in upstream's form, the same in a workspace, or Python files alone in upstream's form."""
+
+_WORKSPACE_PATHS = (
+    (r"torch-ext/torch_binding\.cpp", "torch-ext/my_kernel/binding.cpp"),
+    (r"torch-ext/my_kernel/(.*)", r"torch-ext/my_kernel/my_kernel/\1"),
+    (r"my_kernel_cpu/my_kernel_cpu_torch\.cpp", "torch-ext/my_kernel/cpu.cpp"),
+    (r"my_kernel_cpu/my_kernel_cpu\.cpp", "cpu/my_kernel/dispatch.cpp"),
+    (r"my_kernel_cpu/my_kernel_(\w+)\.cpp", r"cpu/my_kernel/\1.cpp"),
+    (r"my_kernel_cpu/(.*)", r"cpu/my_kernel/\1"),
+    (r"my_kernel_cuda/my_kernel_cuda_torch\.cpp", "torch-ext/my_kernel/gpu.cpp"),
+    (r"my_kernel_cuda/my_kernel_cuda\.cu", "csrc/my_kernel/my_kernel.cu"),
+    (r"my_kernel_xpu/my_kernel_xpu_torch\.cpp", "torch-ext/my_kernel/xpu.cpp"),
+    (r"my_kernel_xpu/my_kernel_xpu\.cpp", "csrc/my_kernel/my_kernel.sycl.cpp"),
+    (r"my_kernel_(?:cuda|xpu)/(.*)", r"csrc/my_kernel/\1"),
+)
+"""Patterns of paths in upstream's form, and their places in a workspace; the first that fits."""
 
 NAME_RULE = "lower-case letters, digits and dashes; a letter first, no dash last: my-kernel, relu2d"
 _OWNER = re.compile(r"[A-Za-z0-9]([-._A-Za-z0-9]*[A-Za-z0-9])?")
 _LICENSE = re.compile(r"[A-Za-z0-9][-.+A-Za-z0-9]*")
 TAKEN = frozenset(
     {
-        *("Any", "ModuleType", "Path", "Tensor", "annotations", "kernels", "nn", "pytest", "torch"),
+        *("Any", "Benchmark", "ModuleType", "Path", "Tensor", "annotations", "kernels", "nn", "pytest", "torch"),
         *("add_op_namespace_prefix", "functional", "layers", "ops", "usable_isas"),
+        *("OpCase", "Peer", "Tolerance", "forward", "math", "tl", "triton", "triton_kernel"),
         "name",  # an attribute of every torch.ops.<namespace>
     }
 )
@@ -33,11 +51,13 @@ TAKEN = frozenset(
 
 @dataclass(frozen=True)
 class Start:
-    """What a new project is called. owner: user or organization on the Hub, where that is known."""
+    """What a new project is. owner: user or organization on the Hub, where that is known. form: one of FORMS."""
 
     name: str
     license: str
     owner: str | None = None
+    backends: tuple[str, ...] = ("cpu",)
+    form: str = "upstream"
 
     @property
     def python_name(self) -> str:
@@ -60,10 +80,10 @@ class Start:
         }
 
 
-def parse_start(text: str, license_id: str) -> Start:
+def parse_start(text: str, license_id: str, backends: tuple[str, ...] = ("cpu",), form: str = "upstream") -> Start:
     """Read NAME or OWNER/NAME. Raises InputError that tells the rule a name breaks."""
     owner, slash, name = text.rpartition("/")
-    start = Start(name, license_id, owner or None)
+    start = Start(name, license_id, owner or None, backends, form)
     problems = []
     if slash and not _OWNER.fullmatch(owner):
         problems.append(Problem(f'"{owner}" is not an owner on the Hub', hint="write OWNER/NAME, or NAME alone"))
@@ -78,37 +98,73 @@ def parse_start(text: str, license_id: str) -> Start:
     return start
 
 
-def check_backends(names: tuple[str, ...]) -> None:
-    """Raise InputError for backends that the template has no sources for."""
-    missing = [name for name in names if name not in BACKENDS]
-    if missing:
-        hint = f"it has {', '.join(BACKENDS)}"
+def choose_backends(names: Iterable[str]) -> tuple[str, ...]:
+    """The backends of these names, in the template's order; ``all`` is every one that it has, none of them is cpu.
+
+    Raises InputError for those that the template has no sources for.
+    """
+    wanted = set(names) or {"cpu"}
+    hint = f"it has {', '.join(BACKENDS)}; all stands for them"
+    if missing := sorted(wanted - {*BACKENDS, "all"}):
         raise InputError(*(Problem(f"init has no template for backend {name}", hint=hint) for name in missing))
+    return tuple(name for name in BACKENDS if name in wanted or "all" in wanted)
 
 
 def render(start: Start) -> dict[str, str]:
     """Every file of the new project: its path, and its text."""
     found = {}
-    for file in sorted(TEMPLATE.rglob("*")):
-        path = file.relative_to(TEMPLATE)
-        if file.is_file() and not is_bytecode(path):
-            text = file.read_text(encoding="utf-8")
-            found[_rename(path.as_posix(), start)] = _rename(text if start.owner else _without_owner(text), start)
+    for path, text in sorted(_template(start).items()):
+        own = _with_backends(path, text, start)
+        found[_rename(path, start)] = _rename(own if start.owner else _without_owner(own), start)
     return found
 
 
-def write(files: Mapping[str, str], folder: Path, *, overwrite: bool) -> None:
-    """Write the files. Raises InputError that lists what is in the way, unless it may be overwritten."""
-    present = [path for path in files if (folder / path).exists() or (folder / path).is_symlink()]
-    if present and not overwrite:
-        raise InputError(
-            Problem(
-                "\n".join((f"{folder} already has", *(f"  - {path}" for path in present))),
-                hint="choose another folder, or --overwrite them",
-            )
-        )
-    for path, text in files.items():
-        write_atomically(folder / path, text.encode())
+def _template(start: Start) -> dict[str, str]:
+    """The files of the form and the backends, as the template has them."""
+    parts = {"noarch": ("common", "noarch"), "workspace": ("common", "compiled", "workspace")}
+    found: dict[str, str] = {}
+    for part in parts.get(start.form, ("common", "compiled")):
+        files = (path for path in (TEMPLATE / part).rglob("*") if path.is_file())
+        names = {path.relative_to(TEMPLATE / part): path for path in files}
+        found |= {n.as_posix(): p.read_text(encoding="utf-8") for n, p in names.items() if not is_bytecode(n)}
+    kept = {path: text for path, text in found.items() if _is_for(path, start.backends)}
+    return {_workspace_path(path): text for path, text in kept.items()} if start.form == "workspace" else kept
+
+
+def _is_for(path: str, backends: tuple[str, ...]) -> bool:
+    """Whether one of the backends has a use for a file: what is one's own carries its name."""
+    found = re.search(r"my_kernel_(cpu|cuda|xpu)\b", path)
+    users = {"cuda": {"cuda", "rocm"}}
+    return found is None or not users.get(found[1], {found[1]}).isdisjoint(backends)
+
+
+def _workspace_path(path: str) -> str:
+    """Where a workspace has a file of upstream's form."""
+    for pattern, replacement in _WORKSPACE_PATHS:
+        moved, count = re.subn(f"^{pattern}$", replacement, path)
+        if count:
+            return moved
+    return path
+
+
+def _with_backends(path: str, text: str, start: Start) -> str:
+    """The text without what serves other backends."""
+    if path == "build.toml":
+        named = ", ".join(f'"{name}"' for name in start.backends)
+        return _without_others(text.replace('backends = ["cpu"]', f"backends = [{named}]"), start)
+    if path.endswith("binding.cpp") and "cpu" not in start.backends:
+        return re.sub(r"#ifdef CPU_KERNEL\n(?:  .*\n)*#endif\n", "", text)
+    return text
+
+
+def _without_others(text: str, start: Start) -> str:
+    """A build.toml without the sections of other backends: a table each, or a line in a workspace."""
+    others = "|".join(name for name in BACKENDS if name not in start.backends)
+    if not others:
+        return text
+    if start.form == "workspace":
+        return re.sub(rf"^(?:{others})\w* = .*\n", "", text, flags=re.MULTILINE)
+    return re.sub(rf'\n(?:#.*\n)*\[kernel\.\w+\]\nbackend = "(?:{others})"\n(?:.+\n)*', "", text)
 
 
 def _rename(text: str, start: Start) -> str:

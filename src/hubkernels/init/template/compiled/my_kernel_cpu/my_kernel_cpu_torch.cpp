@@ -17,7 +17,7 @@ using torch::stable::Tensor;
 // A second thread pays above a few microseconds of work.
 constexpr int64_t kElementsPerThread = 32768;
 
-Tensor forward(const Tensor& x, const std::string& isa) {
+Tensor forward_isa(const Tensor& x, const std::string& isa) {
   STD_TORCH_CHECK(x.is_cpu(), "my_kernel: x is not on the CPU, but this is the CPU kernel");
   STD_TORCH_CHECK(x.scalar_type() == ScalarType::Float, "my_kernel: x is ",
                   torch::headeronly::toString(x.scalar_type()), ", must be Float");
@@ -35,12 +35,15 @@ Tensor forward(const Tensor& x, const std::string& isa) {
   return y;
 }
 
+Tensor forward(const Tensor& x) { return forward_isa(x, ""); }
+
 std::string usable_isas() { return my_kernel_cpu::usable_isas(); }
 
 }  // namespace
 
 STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, CPU, m) {
   m.impl("my_kernel", TORCH_BOX(&forward));
+  m.impl("my_kernel_isa", TORCH_BOX(&forward_isa));
 }
 
 STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {

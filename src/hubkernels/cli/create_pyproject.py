@@ -1,0 +1,40 @@
+"""`kernel-builder create-pyproject`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hubkernels.cli.console import say
+from hubkernels.cli.options import HERE, open_project
+
+
+def create_pyproject(  # noqa: PLR0913, PLR0917 - typer makes options of parameters
+    kernel_dir: Annotated[Path, typer.Argument(metavar="[KERNEL_DIR]", help="Folder of the build.toml.")] = HERE,
+    target_dir: Annotated[
+        Path | None, typer.Argument(metavar="[TARGET_DIR]", help="Folder of the new files; by default KERNEL_DIR.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", "-f", help="Replace files that are in the way.")] = False,
+    unique_id: Annotated[
+        str | None, typer.Option(metavar="ID", help="End of the op namespace; by default a hash of the sources.")
+    ] = None,
+    kernel_sha: Annotated[
+        str | None, typer.Option(metavar="COMMIT", help="Commit to note in the metadata; by default that of git.")
+    ] = None,
+    kernel_dirty: Annotated[bool, typer.Option("--kernel-dirty", help="Note that the sources differ from it.")] = False,
+) -> None:
+    """Write setup.py, pyproject.toml and CMakeLists.txt for an editable install, or for work with CMake."""
+    from hubkernels.export.cmake import render_tree, stamp  # noqa: PLC0415 - `--help` does without
+    from hubkernels.host.tree import write_tree  # noqa: PLC0415
+
+    builder, packages = open_project(kernel_dir, ())
+    package = packages[0]
+    target = target_dir or kernel_dir
+    mark = stamp(package, os.environ, unique_id, kernel_sha, dirty=kernel_dirty)
+    files = render_tree(package, builder, target, mark)
+    write_tree(files, target, overwrite=None if force else "--force to replace")
+    say(f"wrote {len(files)} files to {target}")
+    say("next: pip install --no-build-isolation -e .   or   cmake -S . -B _cmake -G Ninja && ninja -C _cmake")
