@@ -19,12 +19,13 @@ ALLOWED: dict[str, set[str]] = {
     "model": {"errors"},
     "host": {"errors", "model"},
     "config": {"errors", "model"},
-    "toolchain": {"errors", "model", "host"},
-    "build": {"errors", "model", "host", "config", "toolchain"},
-    "check": {"errors", "model", "host", "config", "toolchain", "build"},
+    "abi": {"errors", "model", "host", "config"},
+    "toolchain": {"errors", "model", "host", "abi"},
+    "build": {"errors", "model", "host", "config", "abi", "toolchain"},
+    "check": {"errors", "model", "host", "config", "abi", "toolchain", "build"},
     "bench": {"errors", "model", "host", "config", "check"},
     "init": {"errors", "model", "host"},
-    "cli": {"errors", "model", "host", "config", "toolchain", "build", "check", "bench", "init"},
+    "cli": {"errors", "model", "host", "config", "abi", "toolchain", "build", "check", "bench", "init"},
 }
 
 

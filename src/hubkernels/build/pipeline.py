@@ -19,6 +19,7 @@ from hubkernels.build.select import candidates, choose, select
 from hubkernels.build.sources import compiled_sources, shipped_python
 from hubkernels.config.variant_table import load_variant_table
 from hubkernels.errors import HubkernelsError, InputError, Problem, nearest
+from hubkernels.host.cache_folder import cache_folder
 from hubkernels.host.files import FileHashes, disk_errors
 from hubkernels.host.git import git_state
 from hubkernels.host.machine import Machine, python_include, require_torch, this_machine
@@ -28,6 +29,7 @@ from hubkernels.model.project import Package, Project
 from hubkernels.model.variant import Decisions, Variant
 from hubkernels.toolchain.compiler import compiler_environment, find_compiler
 from hubkernels.toolchain.cpu import Toolchain
+from hubkernels.toolchain.link import find_link_stubs
 
 WORK = ".hubkernels"
 """Folder under build/ for objects and memory; its leading dot keeps it out of the client's sight."""
@@ -89,7 +91,8 @@ class Builder:
         """The toolchain, looked for once."""
         if self._tools is None:
             compiler = find_compiler(self.environment, self.hashes)
-            self._tools = Toolchain(compiler, require_torch(self.machine), python_include())
+            stubs = find_link_stubs(self.machine.platform.cpu, cache_folder(self.environment))
+            self._tools = Toolchain(compiler, require_torch(self.machine), python_include(), stubs)
         return self._tools
 
     def plan(self, package: Package, variant: Variant) -> BuildPlan:
@@ -133,6 +136,7 @@ class Builder:
         with self.places.scratch() as scratch:
             place = Workplace(package.root, self.places.work, scratch, self.jobs, self.environment)
             outputs = outputs_of(made, place)
+            self.tools().stubs.write()
             try:
                 run_steps(made, tuple(outputs), place, report)
             except HubkernelsError:

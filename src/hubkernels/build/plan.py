@@ -14,6 +14,7 @@ from hubkernels.model.plan import BuildPlan, ShippedFile, Step
 from hubkernels.model.project import Package
 from hubkernels.model.variant import Variant
 from hubkernels.toolchain.cpu import Toolchain
+from hubkernels.toolchain.link import COMPAT_FLAGS
 
 UID_LENGTH = 12
 NAME_LENGTH = 32  # of an object: it may come to stand for the content of other checkouts
@@ -48,6 +49,7 @@ def plan(package: Package, variant: Variant, tools: Toolchain, inputs: Inputs, o
         _compile_step(scanned, variant, tools, (op_id, f"{objects}/{_name(key, op_id, scanned)}.o"))
         for scanned, key in zip(inputs.sources, keys, strict=True)
     ]
+    steps.append(_compat_step(tools, objects))
     link = _link_step([step.output for step in steps], tools, objects)
     files = (
         ShippedFile("_ops.py", text=OPS_PY.format(op_id=op_id)),
@@ -74,7 +76,7 @@ def _uid(package: Package, variant: Variant, tools: Toolchain, keys: Sequence[st
     """Hash of the content: any change of it is another id, and two builds of one content share one."""
     content = {
         "objects": keys,
-        "link": _link_key(tools),
+        "link": tools.link_key(),
         "python": [(target, digest) for target, _, digest in inputs.python],
         "_ops.py": OPS_PY,
         "metadata": metadata(package, variant, ""),
@@ -105,15 +107,18 @@ def _compile_step(scanned: ScannedSource, variant: Variant, tools: Toolchain, ma
     return Step("compile", path, command, output)
 
 
+def _compat_step(tools: Toolchain, objects: str) -> Step:
+    """The object that is linked to every library, and the same for all of them."""
+    key = _digest([tools.compiler.fingerprint, tools.stubs.functions, COMPAT_FLAGS])
+    command = (*tools.compat_command(), "-o", Step.OUTPUT)
+    return Step("compile", "hubkernels' glibc.cpp", command, f"{objects}/{key[:NAME_LENGTH]}.o")
+
+
 def _link_step(inputs: Sequence[str], tools: Toolchain, objects: str) -> Step:
-    key = _digest([tools.compiler.fingerprint, inputs, _link_key(tools)])
+    key = _digest([tools.compiler.fingerprint, inputs, tools.link_key()])
     flags, libraries = tools.link_flags(), tools.link_libraries()
     command = (*tools.compiler.command, *flags, "-o", Step.OUTPUT, *inputs, *libraries)
     return Step("link", "the library", command, f"{objects}/{key[:NAME_LENGTH]}.so", tuple(inputs))
-
-
-def _link_key(tools: Toolchain) -> list[str]:
-    return [tools.portable(word) for word in (*tools.link_flags(), *tools.link_libraries())]
 
 
 def _digest(content: Mapping[str, object] | Sequence[object]) -> str:
