@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Write the ABI tables anew: src/hubkernels/config/abi.toml and src/hubkernels/abi/exports/*.txt.
 
 What it reads, all of it facts that others publish:
@@ -15,7 +14,7 @@ The version lists are those of the installed auditwheel. Run it with auditwheel,
 from __future__ import annotations
 
 import argparse
-import datetime
+import datetime as dt
 import json
 import re
 import subprocess
@@ -45,6 +44,8 @@ OPENMP = {
     "OMP": ["1.0", "2.0", "3.0", "3.1", "4.0", "4.5", "5.0"],
 }
 """The versions of the libgomp.so.1 in the wheels of torch 2.10 to 2.14; no manylinux policy has it."""
+REMOVED = {"malloc_get_state", "malloc_set_state"}
+"""glibc 2.34 took them out of libc.so.6."""
 KINDS = {"F": "f", "D": "o", "T": "t", "STT_FUNC": "f", "STT_GNU_IFUNC": "f", "STT_OBJECT": "o", "STT_TLS": "t"}
 
 Table = Mapping[str, Mapping[str, list[str]]]
@@ -86,7 +87,7 @@ def glibc_table(checkout: Path, cpu: str, lists: Mapping[str, list[str]]) -> Tab
         groups: dict[str, list[str]] = defaultdict(list)
         for line in text.splitlines():
             version, symbol, kind, *_ = line.split()
-            if kind != "A" and allowed(version, lists):
+            if kind != "A" and allowed(version, lists) and symbol not in REMOVED:
                 groups[f"{version} {KINDS[kind]}"].append(symbol)
         if groups:
             table[soname] = groups
@@ -160,8 +161,8 @@ def render_policy(
     versions: Mapping[str, Mapping[str, list[str]]], python: Mapping[str, list[str]], shim: Mapping[str, list[str]]
 ) -> str:
     parts = [
-        f"# What a compiled artifact for Linux may need. Written by scripts/abi_tables.py; [needed] is kept by hand in it.",
-        f'date = "{datetime.datetime.now(tz=datetime.timezone.utc).date()}"',
+        "# What a compiled artifact for Linux may need. Written by scripts/abi_tables.py, where [needed] is kept.",
+        f'date = "{dt.datetime.now(tz=dt.timezone.utc).date()}"',
         f'policy = "{POLICY}"',
         f'auditwheel = "{metadata.version("auditwheel")}"',
         "",

@@ -96,7 +96,11 @@ def test_the_id_changes_with_the_version_and_the_compiler() -> None:
 
 @pytest.mark.parametrize("field", ["exports", "functions"])
 def test_the_id_changes_with_what_is_linked_to_every_library(field: str) -> None:
-    other = replace(TOOLS, stubs=replace(TOOLS.stubs, **{field: "another"}))
+    stubs = {
+        "exports": replace(TOOLS.stubs, exports="another"),
+        "functions": replace(TOOLS.stubs, functions="another"),
+    }
+    other = replace(TOOLS, stubs=stubs[field])
     assert made(tools=other).op_id != made().op_id
     assert made(tools=other).library != made().library
 

@@ -48,6 +48,13 @@ def load_exports(cpu: str) -> Exports:
     return {soname: tuple(symbols) for soname, symbols in found.items()}
 
 
+@cache
+def versioned_names(cpu: str) -> frozenset[tuple[str, str]]:
+    """The (name, version) pairs of all libraries of a CPU."""
+    return frozenset((export.name, export.version) for library in load_exports(cpu).values() for export in library)
+
+
+@cache
 def library_names(cpu: str) -> tuple[str, ...]:
     """The libraries of the table of a CPU. Much faster than to load it."""
     return tuple(name.decode() for name in re.findall(rb"^\[(.+)\]$", _table(cpu), re.MULTILINE))
@@ -55,4 +62,4 @@ def library_names(cpu: str) -> tuple[str, ...]:
 
 @cache
 def _table(cpu: str) -> bytes:
-    return resources.files(__package__).joinpath("exports", f"{cpu}.txt").read_bytes()
+    return (resources.files(__package__) / "exports" / f"{cpu}.txt").read_bytes()

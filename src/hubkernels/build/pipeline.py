@@ -148,7 +148,14 @@ class Builder:
             if not unchanged():
                 raise InputError(Problem(f"a file of {package.name} changed while it was built", hint="build again"))
             keep(outputs, package.root)
+            self._require_portable(made, package, variant, staged / made.library_name)
             return publish(made, staged, self.places.artifact(package.name, variant.tag), provenance)
+
+    def _require_portable(self, made: BuildPlan, package: Package, variant: Variant, library: Path) -> None:
+        from hubkernels.build.abi import require_portable  # noqa: PLC0415 - costs a no-change build 50 ms
+
+        objects = {step.subject: package.root / step.output for step in made.steps if step.verb == "compile"}
+        require_portable(library, variant, self.tools().torch.lib, objects)
 
     def build_all(
         self, packages: Iterable[Package], tags: Iterable[str], report: Report, *, leave_out: bool

@@ -1,8 +1,8 @@
 """What libraries are linked against: not this machine's glibc and libstdc++, but stubs of the oldest supported ones.
 
-A stub exports the symbols of a table and holds nothing else, so a library that links cannot need a newer symbol, and the
-same objects make the same library on every machine. Newer parts of libstdc++ come from the compiler's static library,
-hidden; newer functions of glibc that its headers or that library ask for come from ``compat/glibc.cpp``.
+A stub exports the symbols of a table and holds nothing else, so a library that links cannot need a newer symbol, and
+the same objects make the same library on every machine. Newer parts of libstdc++ come from the compiler's static
+library, hidden; newer functions of glibc that its headers or that library ask for come from ``compat/glibc.cpp``.
 """
 
 from __future__ import annotations

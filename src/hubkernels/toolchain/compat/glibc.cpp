@@ -1,6 +1,7 @@
-// What newer headers and newer static libraries ask of glibc and glibc 2.28 does not export, spelled
-// with what it does. Linked into every library, hidden, and dropped by the linker where nothing
-// refers to it. It includes nothing: the headers of this machine would redirect its calls again.
+// What newer headers and newer static libraries ask of glibc and glibc 2.28 does not export,
+// spelled with what it does. Linked into every library, hidden, and dropped by the linker where
+// nothing refers to it. It includes nothing: the headers of this machine would redirect its calls
+// again.
 
 extern "C" {
 
