@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,11 @@ from hubkernels.abi.exports import CPUS, load_exports, versioned_names
 from hubkernels.abi.installed import SYSTEM_FOLDERS
 from hubkernels.abi.stub import shared_object
 from hubkernels.config.abi_policy import LIMITED_API, load_abi_policy
+from hubkernels.errors import EnvironmentLacksError
 from hubkernels.host.cache_folder import cache_folder
 from hubkernels.host.machine import find_torch, this_machine
 from hubkernels.model.version import Version
+from hubkernels.toolchain.link import find_link_stubs
 
 POLICY = load_abi_policy()
 CPU = this_machine().platform.cpu
@@ -111,6 +113,34 @@ def test_the_newest_version_of_a_name_is_its_default() -> None:
         ("GLIBC_2.2.5", False),
         ("GLIBC_2.14", True),
     }
+
+
+def no_glibc(name: str) -> str:
+    raise ValueError(name)
+
+
+@pytest.mark.parametrize("libc", [no_glibc, lambda _: None])
+def test_a_system_without_glibc_is_refused_with_the_reason(tmp_path: Path, libc: Callable[[str], str | None]) -> None:
+    with pytest.raises(EnvironmentLacksError, match="the C library is not glibc"):
+        find_link_stubs("x86_64", tmp_path, libc)
+
+
+def test_a_cpu_without_a_table_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentLacksError, match="nothing can be linked for riscv64"):
+        find_link_stubs("riscv64", tmp_path, lambda _: "glibc 2.36")
+
+
+def test_stubs_are_written_once_and_mended_when_one_is_gone(tmp_path: Path) -> None:
+    stubs = find_link_stubs("aarch64", tmp_path, lambda _: "glibc 2.36")
+    stubs.write()
+    before = {path.name: path.stat().st_ino for path in stubs.folder.iterdir()}
+    assert set(before) == set(load_exports("aarch64"))
+    stubs.write()
+    assert {path.name: path.stat().st_ino for path in stubs.folder.iterdir()} == before
+    (stubs.folder / "libc.so.6").unlink()
+    stubs.write()
+    assert {path.name for path in stubs.folder.iterdir()} == set(before)
+    assert [path.name for path in stubs.cache.iterdir()] == [stubs.folder.name], "nothing half-written stays"
 
 
 @pytest.mark.parametrize(

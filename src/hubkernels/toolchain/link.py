@@ -7,7 +7,9 @@ library, hidden; newer functions of glibc that its headers or that library ask f
 
 from __future__ import annotations
 
+import os
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -78,8 +80,18 @@ class LinkStubs:
         return all((self.folder / name).is_file() for name in library_names(self.cpu))
 
 
-def find_link_stubs(cpu: str, cache: Path) -> LinkStubs:
-    """The stubs for a CPU, which may have to be written yet. cache: the user's cache folder."""
+def find_link_stubs(cpu: str, cache: Path, libc: Callable[[str], str | None] = os.confstr) -> LinkStubs:
+    """The stubs for a CPU, which may have to be written yet. cache: the user's cache folder. libc: asks the C library.
+
+    Raises EnvironmentLacksError where nothing can be linked: the headers of another C library do not fit glibc's.
+    """
+    try:
+        version = libc("CS_GNU_LIBC_VERSION")
+    except ValueError:  # the question itself is glibc's
+        version = None
+    if version is None:
+        what = "kernels cannot be built here: the C library is not glibc, which artifacts for Linux are linked against"
+        raise EnvironmentLacksError(Problem(what, hint="build on a system with glibc: not on Alpine, nor on macOS"))
     if cpu not in CPUS:
         raise EnvironmentLacksError(
             Problem(f"nothing can be linked for {cpu}", hint=f"there are export tables for {' and '.join(CPUS)}")
