@@ -22,12 +22,16 @@ from hubkernels.model.variant import Platform, Variant
 from hubkernels.model.version import Version
 from hubkernels.toolchain.compiler import Compiler
 from hubkernels.toolchain.cpu import Toolchain, stable_abi_macro
+from hubkernels.toolchain.link import LinkStubs
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TOOLS = Toolchain(
-    Compiler(("/usr/bin/g++",), "g++", Version((12, 2, 0)), "compiler-hash"),
+    Compiler(("/usr/bin/g++",), "g++", Version((12, 2, 0)), "compiler-hash", Path("/usr/lib/gcc/12")),
     TorchSdk("2.13.0", Path("/site/torch")),
     Path("/usr/include/python3.11"),
+    LinkStubs(
+        "x86_64", Path("/cache/link"), "exports-hash", "functions-hash", Path("/site/hubkernels/toolchain/compat")
+    ),
     Path("/site/hubkernels/toolchain/include"),
 )
 VARIANT = Variant(Version((2, 10)), CPU, Platform("x86_64", "linux"), stable_abi=True)
@@ -90,11 +94,23 @@ def test_the_id_changes_with_the_version_and_the_compiler() -> None:
     assert len({made().op_id, made(package=replace(PACKAGE, version=2)).op_id, made(tools=other).op_id}) == 3
 
 
+@pytest.mark.parametrize("field", ["exports", "functions"])
+def test_the_id_changes_with_what_is_linked_to_every_library(field: str) -> None:
+    stubs = {
+        "exports": replace(TOOLS.stubs, exports="another"),
+        "functions": replace(TOOLS.stubs, functions="another"),
+    }
+    other = replace(TOOLS, stubs=stubs[field])
+    assert made(tools=other).op_id != made().op_id
+    assert made(tools=other).library != made().library
+
+
 def test_the_id_does_not_change_with_the_places_of_torch_and_compiler_nor_with_a_launcher() -> None:
     moved = Toolchain(
-        replace(TOOLS.compiler, command=("ccache", "/opt/bin/g++")),
+        replace(TOOLS.compiler, command=("ccache", "/opt/bin/g++"), runtime=Path("/opt/lib/gcc")),
         TorchSdk("2.13.0", Path("/elsewhere/torch")),
         Path("/opt/python/include"),
+        replace(TOOLS.stubs, cache=Path("/another/cache"), compat=Path("/opt/hubkernels/compat")),
         Path("/opt/hubkernels/include"),
     )
     assert made(tools=moved).op_id == made().op_id
@@ -122,7 +138,7 @@ def test_the_id_changes_with_the_file_that_the_builder_adds(monkeypatch: pytest.
 
 
 def test_only_sources_that_mention_it_are_compiled_with_the_id() -> None:
-    binding, kernel, _ = made().steps
+    binding, kernel, *_ = made().steps
     define = f"-DTORCH_EXTENSION_NAME={made().op_id}"
     assert define in binding.command
     assert define not in kernel.command

@@ -32,6 +32,7 @@ from hubkernels.model.project import Package, Project
 from hubkernels.model.variant import AnyVariant, Decisions, NoarchVariant, Variant
 from hubkernels.toolchain.compiler import compiler_environment, find_compiler
 from hubkernels.toolchain.cpu import Toolchain
+from hubkernels.toolchain.link import find_link_stubs
 
 WORK = ".hubkernels"
 """Folder under build/ for unfinished work and memory; its leading dot keeps it out of the client's sight."""
@@ -98,7 +99,8 @@ class Builder:
         """The toolchain, looked for once."""
         if self._tools is None:
             compiler = find_compiler(self.environment, self.hashes)
-            self._tools = Toolchain(compiler, require_torch(self.machine), python_include())
+            stubs = find_link_stubs(self.machine.platform.cpu, self.cache.store.folder.parent)
+            self._tools = Toolchain(compiler, require_torch(self.machine), python_include(), stubs)
         return self._tools
 
     def sanitize(self, sanitizers: tuple[str, ...]) -> None:
@@ -174,6 +176,8 @@ class Builder:
         with self.places.scratch() as scratch:
             place = Workplace(package.root, self.places.work, scratch, self.jobs, self.environment)
             steps = take(made, store, scratch)
+            if made.library:
+                self.tools().stubs.write()
             try:
                 run_steps(made, steps, place, report)
             except (HubkernelsError, KeyboardInterrupt):
@@ -186,7 +190,15 @@ class Builder:
                 what = f"{', '.join(changes)} of {package.name} changed while it was built"
                 raise InputError(Problem(what, hint="build again"))
             keep(steps, scratch, store, report)
+            if isinstance(variant, Variant) and not self.tools().sanitizers:
+                self._require_portable(made, variant, scratch, staged / made.library_name)
             return publish(made, staged, self.places.artifact(package.name, variant.tag), provenance)
+
+    def _require_portable(self, made: BuildPlan, variant: Variant, scratch: Path, library: Path) -> None:
+        from hubkernels.build.abi import require_portable  # noqa: PLC0415 - costs a no-change build 50 ms
+
+        objects = {step.subject: scratch / step.output for step in made.steps if step.verb == "compile"}
+        require_portable(library, variant, self.tools().torch.lib, objects)
 
     def _changes(
         self, before: Mapping[str, Stamp | None], made: BuildPlan, package: Package, variant: AnyVariant

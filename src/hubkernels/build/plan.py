@@ -14,6 +14,7 @@ from hubkernels.model.plan import BuildPlan, ShippedFile, Step
 from hubkernels.model.project import Package
 from hubkernels.model.variant import Variant
 from hubkernels.toolchain.cpu import Toolchain
+from hubkernels.toolchain.link import COMPAT_FLAGS
 
 UID_LENGTH = 12
 NAME_LENGTH = 32  # of an object: it stands for the content of every checkout of a user
@@ -48,6 +49,8 @@ def plan(package: Package, variant: Variant, tools: Toolchain, inputs: Inputs) -
         _compile_step(scanned, variant, tools, (op_id, f"{_name(key, op_id, scanned)}.o"))
         for scanned, key in zip(inputs.sources, keys, strict=True)
     ]
+    if not tools.sanitizers:
+        steps.append(_compat_step(tools))
     link = _link_step([step.output for step in steps], tools)
     files = (
         ShippedFile("_ops.py", text=OPS_PY.format(op_id=op_id)),
@@ -75,7 +78,7 @@ def _uid(package: Package, variant: Variant, tools: Toolchain, keys: Sequence[st
     """Hash of the content: any change of it is another id, and two builds of one content share one."""
     content = {
         "objects": keys,
-        "link": _link_key(tools),
+        "link": tools.link_key(),
         "python": [(target, digest) for target, _, digest in inputs.python],
         "_ops.py": OPS_PY,
         "metadata": metadata(package, variant, ""),
@@ -111,15 +114,18 @@ def _compile_step(scanned: ScannedSource, variant: Variant, tools: Toolchain, ma
     return Step("compile", path, command, output)
 
 
+def _compat_step(tools: Toolchain) -> Step:
+    """The object that is linked to every library, and the same for all of them."""
+    key = _digest([tools.compiler.fingerprint, tools.stubs.functions, COMPAT_FLAGS])
+    command = (*tools.compat_command(), "-o", Step.OUTPUT)
+    return Step("compile", "hubkernels' glibc.cpp", command, f"{key[:NAME_LENGTH]}.o")
+
+
 def _link_step(inputs: Sequence[str], tools: Toolchain) -> Step:
-    key = _digest([tools.compiler.fingerprint, inputs, _link_key(tools)])
+    key = _digest([tools.compiler.fingerprint, inputs, tools.link_key()])
     flags, libraries = tools.link_flags(), tools.link_libraries()
     command = (*tools.compiler.command, *flags, "-o", Step.OUTPUT, *inputs, *libraries)
     return Step("link", "the library", command, f"{key[:NAME_LENGTH]}.so", tuple(inputs))
-
-
-def _link_key(tools: Toolchain) -> list[str]:
-    return [tools.portable(word) for word in (*tools.link_flags(), *tools.link_libraries())]
 
 
 def _digest(content: Mapping[str, object] | Sequence[object]) -> str:

@@ -1,4 +1,4 @@
-"""`kernel-builder check`: config, builds, load, parity, reproducible."""
+"""`kernel-builder check`: config, abi, builds, load, parity, reproducible."""
 
 from __future__ import annotations
 
@@ -47,6 +47,32 @@ def builds(packages: Packages = None, project: ProjectFolder = HERE, since: Sinc
         say_json([{"variant": v.variant, "place": v.place, "what": v.what} for v in violations])
     elif not violations:
         columns([("ok", folder.name, variant.name) for folder in folders for variant in find_variants(folder)])
+    if violations:
+        raise CheckFailedError(*(str(violation) for violation in violations))
+
+
+@app.command("abi")
+def abi(packages: Packages = None, project: ProjectFolder = HERE, json: Json = False) -> None:
+    """Check that the libraries of every artifact load on all systems that its variant promises."""
+    from hubkernels.check.abi import check_abi, variants_by_tag  # noqa: PLC0415 - `--help` does without
+    from hubkernels.check.builds import find_variants  # noqa: PLC0415
+    from hubkernels.config.abi_policy import load_abi_policy  # noqa: PLC0415
+
+    builder, chosen = open_project(project, packages)
+    known, policy, torch = variants_by_tag(builder.rows), load_abi_policy(), builder.machine.torch
+    reports = [
+        (package.name, check_abi(folder, known, policy, torch))
+        for package in chosen
+        for folder in find_variants(builder.places.build / package.name)
+    ]
+    for name, report in reports:
+        for note in report.notes:
+            report_line(f"{name}  {report.variant}: {note}")
+    violations = [violation for _, report in reports for violation in report.violations]
+    if json:
+        say_json([{"variant": v.variant, "place": v.place, "what": v.what} for v in violations])
+    elif not violations:
+        columns([("ok", name, report.variant, f"{policy.name}, tables of {policy.date}") for name, report in reports])
     if violations:
         raise CheckFailedError(*(str(violation) for violation in violations))
 

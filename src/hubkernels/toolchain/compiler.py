@@ -23,6 +23,9 @@ _MACRO = re.compile(r"^#define (\w+) (.*)$", re.MULTILINE)
 _PARTS = {"g++": ("cc1plus", "as", "ld", "collect2"), "clang": ("clang", "ld")}
 """Programs that make an object or a library. The driver is none of g++'s: it may be a launcher's second name."""
 
+RUNTIME = ("crtbeginS.o", "crtendS.o", "libgcc.a", "libstdc++.a")
+"""Files of the compiler that are linked into a library."""
+
 _SEARCH_VARIABLES = frozenset(
     {"CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX"}
     | {"DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES", "LD_RUN_PATH", "GNUTARGET", "LDEMULATION"}
@@ -36,13 +39,15 @@ _PROGRAMS = {"g++": "g++", "clang": "clang++"}
 class Compiler:
     """command: the program, with a launcher such as ccache before it where CXX names one. family: "g++" or "clang".
 
-    fingerprint: SHA-256 over the programs that turn a source into an object.
+    fingerprint: SHA-256 over the programs that turn a source into an object, and over what is linked to it.
+    runtime: the folder of what is linked: the files of RUNTIME.
     """
 
     command: tuple[str, ...]
     family: str
     version: Version
     fingerprint: str
+    runtime: Path
 
     def __str__(self) -> str:
         return f"{self.family} {self.version}"
@@ -74,9 +79,10 @@ def find_compiler(environment: Mapping[str, str], hashes: FileHashes) -> Compile
             )
         )
     digest = hashlib.sha256(macros.get("__VERSION__", "").encode())
-    for program in _programs(command[-1], family, environment):
-        digest.update((hashes.sha256(program) or "").encode())
-    return Compiler(command, family, version, digest.hexdigest())
+    runtime = _runtime(command[-1], environment)
+    for file in (*_programs(command[-1], family, environment), *(str(runtime / name) for name in RUNTIME)):
+        digest.update((hashes.sha256(file) or "").encode())
+    return Compiler(command, family, version, digest.hexdigest(), runtime)
 
 
 def _locate(environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -122,3 +128,19 @@ def _programs(driver: str, family: str, environment: Mapping[str, str]) -> list[
     named = (run((driver, f"-print-prog-name={part}"), env=environment).output.strip() for part in _PARTS[family])
     search = environment.get("PATH")
     return [found for name in named if (found := shutil.which(name, path=search))]
+
+
+def _runtime(driver: str, environment: Mapping[str, str]) -> Path:
+    """The folder of GCC's own files; clang uses those of an installed GCC."""
+    said = run((driver, "-print-libgcc-file-name"), env=environment).output.strip()
+    folder = Path(said).parent.resolve()
+    missing = [name for name in RUNTIME if not (folder / name).is_file()]
+    if missing:
+        raise EnvironmentLacksError(
+            Problem(
+                f"the compiler cannot link a library for other machines: no {', '.join(missing)}",
+                where=str(folder),
+                hint=f"{_INSTALL}; on Fedora and its kin: dnf install gcc-c++ libstdc++-static",
+            )
+        )
+    return folder

@@ -10,6 +10,7 @@ from hubkernels.host.machine import TorchSdk
 from hubkernels.model.variant import Variant
 from hubkernels.model.version import Version
 from hubkernels.toolchain.compiler import Compiler
+from hubkernels.toolchain.link import COMPAT_FLAGS, LinkStubs
 from hubkernels.toolchain.sanitizer import sanitizer_flags
 
 LIMITED_API = "0x03090000"
@@ -32,6 +33,7 @@ class Toolchain:
     compiler: Compiler
     torch: TorchSdk
     python_include: Path
+    stubs: LinkStubs
     own_include: Path = Path(str(resources.files("hubkernels.toolchain"))) / "include/torch-ext"
     sanitizers: tuple[str, ...] = ()
 
@@ -51,28 +53,60 @@ class Toolchain:
 
     def search_path(self) -> tuple[str, ...]:
         """Where headers outside the project are found. Warnings in them are not the user's."""
-        system = (*self.torch.include, self.python_include)
+        system = (self.stubs.include, *self.torch.include, self.python_include)
         return (f"-I{self.own_include}", *(word for folder in system for word in ("-isystem", str(folder))))
 
     def prefix_maps(self) -> tuple[str, ...]:
         """Keep this machine's folders out of ``__FILE__`` and debug information."""
         return tuple(f"-ffile-prefix-map={folder}={name}" for folder, name in self._places())
 
+    def compat_command(self) -> tuple[str, ...]:
+        """The command for the object that brings newer functions of glibc to every library, but for its output."""
+        flags = (*COMPAT_FLAGS, *self.prefix_maps())
+        return (*self.compiler.command, *flags, "-c", str(self.stubs.source))
+
     def link_flags(self) -> tuple[str, ...]:
         """Flags of the link, before its objects."""
-        symbols = "" if self.sanitizers else "-s,"  # their reports name functions and lines
+        hardening = "-z,noexecstack,-z,relro,-z,now"
+        if self.sanitizers:  # their reports name functions and lines, and their runtime is this machine's
+            flags = sanitizer_flags(self.compiler, self.sanitizers)
+            return ("-shared", f"-Wl,--no-as-needed,--build-id=none,{hardening}", *flags)
         return (
             "-shared",
-            f"-Wl,--no-as-needed,--build-id=none,{symbols}-z,noexecstack,-z,relro,-z,now",
-            *sanitizer_flags(self.compiler, self.sanitizers),
+            "-nostdlib",  # the libraries of this machine are too new: link_libraries names all there are
+            f"-Wl,--no-as-needed,--build-id=none,-s,{hardening}",
+            "-Wl,--gc-sections,--exclude-libs,ALL",
+            str(self.compiler.runtime / "crtbeginS.o"),
         )
 
     def link_libraries(self) -> tuple[str, ...]:
         """Libraries of the link, after its objects.
 
-        torch loads its own privately, so a kernel must name each that it uses; the client finds them without an RPATH.
+        libstdc++ is both: symbols that every supported system has are shared with torch, newer ones are static. Both
+        come before torch, which exports a few of them by accident. torch loads its own libraries privately, so a kernel
+        must name each that it uses; the client finds them without an RPATH.
         """
-        return (f"-L{self.torch.lib}", *(f"-l{name}" for name in LIBRARIES))
+        torch = (f"-L{self.torch.lib}", *(f"-l{name}" for name in LIBRARIES))
+        if self.sanitizers:
+            return torch
+        stubs, runtime = self.stubs.folder, self.compiler.runtime
+        return (
+            str(stubs / "libstdc++.so.6"),
+            str(runtime / "libstdc++.a"),
+            str(stubs / "libgcc_s.so.1"),
+            str(runtime / "libgcc.a"),
+            str(stubs / "libc.so.6"),
+            "-Wl,--as-needed",
+            *(str(stubs / name) for name in self.stubs.optional),
+            "-Wl,--no-as-needed",
+            *torch,
+            str(runtime / "crtendS.o"),
+        )
+
+    def link_key(self) -> tuple[str, ...]:
+        """What decides a link beside the compiler and the objects, equal on every machine."""
+        words = (*COMPAT_FLAGS, *self.link_flags(), *self.link_libraries())
+        return (self.stubs.functions, *(self.portable(word) for word in words))
 
     def sdk_folders(self) -> tuple[Path, ...]:
         """Folders of files that are not the project's."""
@@ -89,6 +123,9 @@ class Toolchain:
             (self.torch.root, "torch"),
             (self.own_include, "hubkernels"),
             (self.python_include, "python"),
+            (self.stubs.compat, "compat"),
+            (self.stubs.cache, "stubs"),
+            (self.compiler.runtime, "gcc"),
         )
 
 

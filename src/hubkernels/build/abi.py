@@ -1,0 +1,52 @@
+"""The last look at a library before it is published: no artifact leaves a build that would not load elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from hubkernels.abi.installed import Installed
+from hubkernels.abi.library import read_library, undefined_names
+from hubkernels.abi.rules import Finding, Subject, find
+from hubkernels.config.abi_policy import load_abi_policy
+from hubkernels.errors import CheckFailedError, EnvironmentLacksError, Problem
+from hubkernels.host.process import run
+from hubkernels.model.variant import Variant
+
+_LINKED_ALONG = "the compiler's own libraries bring it in"
+
+
+def require_portable(library: Path, variant: Variant, torch: Path, objects: Mapping[str, Path]) -> None:
+    """Hold a library against the policy. torch: folder of the libraries it was linked with. objects: by source.
+
+    Raises CheckFailedError that names each symbol, the sources that bring it in, and the way out.
+    """
+    read = read_library(library)
+    if isinstance(read, str):
+        raise CheckFailedError(Problem(f"the linker made something that {read}", where=library.name))
+    findings = find(Subject(read, variant, load_abi_policy(), Installed(torch)))
+    if not findings:
+        return
+    plain = demangled([finding.symbol for finding in findings])
+    used = {source: undefined_names(path) for source, path in objects.items()}
+    what = f"the library for {variant.tag} would not load on every system of its kind: it is not published"
+    raise CheckFailedError(Problem(what), *(_problem(finding, plain, used) for finding in findings))
+
+
+def _problem(finding: Finding, plain: Mapping[str, str], used: Mapping[str, frozenset[str]]) -> Problem:
+    readable = plain.get(finding.symbol)
+    users = [source for source, names in used.items() if finding.symbol in names]
+    where = ", ".join(users) or (f"no source: {_LINKED_ALONG}" if finding.symbol else None)
+    return Problem(f"{finding.what}\n{readable}" if readable else finding.what, where, finding.hint or None)
+
+
+def demangled(names: Iterable[str]) -> dict[str, str]:
+    """C++ names as they were written. Where there is no c++filt, or for a name of C, they stay as they are."""
+    wanted = [name for name in dict.fromkeys(names) if name.startswith("_Z")]
+    if not wanted:
+        return {}
+    try:
+        lines = run(("c++filt", *wanted)).output.splitlines()
+    except EnvironmentLacksError:
+        return {}
+    return dict(zip(wanted, lines, strict=True)) if len(lines) == len(wanted) else {}
