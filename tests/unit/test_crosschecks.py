@@ -140,6 +140,10 @@ def test_a_good_file_has_neither(tmp_path: Path) -> None:
             "cxx-flags has a flag that is the builder's to give: '-fplugin=x.so'",
         ),
         (
+            ('src = ["a.cpp", "a.h"]', 'src = ["a.cpp"]\ncxx-flags = ["$<$<CXX_COMPILER_ID:GNU>:-O2;-o>"]'),
+            "cxx-flags has a flag that is the builder's to give: '-o'",
+        ),
+        (
             ('src = ["a.cpp", "g.cu"]', 'src = ["g.cu"]\ncuda-flags = ["-Xcompiler=@f"]'),
             "cuda-flags reads flags from a file: -Xcompiler=@f",
         ),
@@ -207,6 +211,11 @@ def test_what_upstream_builds_all_the_same_is_a_warning(tmp_path: Path, text: st
     assert errors == []
     assert len(warnings) == 1
     assert warnings[0].startswith(warning), warnings
+
+
+def test_an_expression_of_cmake_is_no_fault(tmp_path: Path) -> None:
+    flags = '["$<$<CXX_COMPILER_ID:MSVC>:/arch:AVX2>", "$<$<NOT:$<CXX_COMPILER_ID:MSVC>>:-mavx2>"]'
+    assert load(tmp_path, GOOD.replace('src = ["a.cpp", "a.h"]', f'src = ["a.cpp"]\ncxx-flags = {flags}')) == ([], [])
 
 
 def test_headers_and_sources_of_equal_flags_may_be_in_several_sections(tmp_path: Path) -> None:
@@ -313,3 +322,16 @@ def test_whatever_the_tables_hold_is_read_or_refused(table: dict[str, object], f
     package = read_package(table, problems, Path(), UPSTREAM if form is UPSTREAM else WORKSPACE)
     assert problems.found or package.name
     assert old_edition(table) in {None, 1, 2, 3}
+
+
+def test_only_warnings_of_the_packages_that_were_asked_for_are_printed(tmp_path: Path, cli: Cli) -> None:
+    text = WORKSPACE_TEXT.replace("[package.ab.kernel]", '[package.cd.general]\nlicense = "X1"\n[package.ab.kernel]')
+    text = text.replace("[package.cd.general]", '[package.ab.general]\nlicense = "X2"\n[package.cd.general]')
+    (tmp_path / "build.toml").write_text(text)
+    of_one = {name: cli("list-variants", "-C", tmp_path, name).err for name in ("ab", "cd")}
+    assert {name: ("X1" in err, "X2" in err) for name, err in of_one.items()} == {
+        "ab": (False, True),
+        "cd": (True, False),
+    }
+    ran = cli("list-variants", "-C", tmp_path)
+    assert (ran.err.count("X1"), ran.err.count("X2")) == (1, 1)

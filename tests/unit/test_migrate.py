@@ -236,3 +236,9 @@ def test_most_of_what_edition_1_can_say_is_migrated(tmp_path: Path) -> None:
         inline_keys = ", ".join(f"{key} = {said[key]}" for key in order if key != "language")
         made = migrate(write(tmp_path, f"{HEAD}[torch]\nsrc = []\n[kernel]\na = {{ {inline_keys} }} # a\n"), "MIT")
         assert tomli.loads(made.text)["kernel"]["a"]["backend"] == "cuda"
+
+
+def test_a_new_key_stands_as_its_neighbours_do(tmp_path: Path) -> None:
+    text = "\n".join(f"\t{line}" for line in OLD_MEMBER.splitlines())
+    made = migrate(write(tmp_path, text)).text
+    assert made == text.replace("\tversion = 1\n", "\tversion = 1\n\tedition = 5\n")

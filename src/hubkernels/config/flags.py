@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from hubkernels.model.backend import BACKENDS
 
 _OURS = frozenset({"", "-", "-o", "-c", "-E", "-S", "-fsyntax-only", "-fgnu-unique", "-B", "-ccbin", "-odir"})
@@ -21,6 +23,9 @@ _TUNING = ("-mtune=", "-mprefer-vector-width=", "-mno-")
 
 def why_refused(word: str, before: str = "") -> tuple[str, str | None] | None:
     """What is wrong with a word, and a hint. before: the word before it."""
+    if "$<" in word:  # an expression of CMake: any part of it may become a flag
+        parts = (why_refused(part, before) for part in re.split("[:;<>]", word) if part)
+        return next((found for found in parts if found), None)
     if word.startswith(("@", *_FROM_FILE)) or ",@" in word or (word.startswith("-X") and "=@" in word):
         return f"reads flags from a file: {word}", "write its flags here: a change of the file would not be seen"
     if word in _OURS or word.startswith(_OURS_BY_START):
