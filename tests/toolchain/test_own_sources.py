@@ -12,6 +12,7 @@ import pytest
 
 from hubkernels.build.pipeline import Builder
 from hubkernels.build.select import choose
+from hubkernels.build.settings import Settings
 from hubkernels.build.sources import compiled_sources
 from hubkernels.config import load_project
 from hubkernels.model.plan import Step
@@ -21,7 +22,7 @@ pytest.importorskip("torch", reason="builds take the headers of an installed tor
 
 
 PACKAGES = load_project(REPOSITORY).packages
-HERE = Builder(load_project(REPOSITORY), os.environ, jobs=2)
+HERE = Builder(load_project(REPOSITORY), os.environ, Settings(jobs=2))
 TARGETS = [(package, variant) for package in PACKAGES for variant in choose(HERE.decide(package), package)]
 SOURCES = [source.path for package, variant in TARGETS for source in compiled_sources(package, variant)]
 

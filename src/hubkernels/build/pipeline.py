@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -16,6 +17,7 @@ from hubkernels.build.plan import Inputs, plan
 from hubkernels.build.report import Report
 from hubkernels.build.scan import Scanner
 from hubkernels.build.select import candidates, choose, select
+from hubkernels.build.settings import Settings, limit_jobs
 from hubkernels.build.sources import compiled_sources, shipped_python
 from hubkernels.config.variant_table import load_variant_table
 from hubkernels.errors import HubkernelsError, InputError, Problem, nearest
@@ -56,13 +58,21 @@ class Places:
         return self.work / "runs"
 
     @contextmanager
-    def scratch(self) -> Iterator[Path]:
-        """A folder for what one run has not finished. What killed ones leave is swept out by the next."""
+    def scratch(self, *, keep: bool = False) -> Iterator[Path]:
+        """A folder for what one run has not finished. What killed ones leave is swept out by the next.
+
+        keep: leave it when the run fails.
+        """
         with disk_errors(self.runs):
             self.runs.mkdir(parents=True, exist_ok=True)
-            folder = tempfile.TemporaryDirectory(dir=self.runs)
-        with folder as name:
-            yield Path(name)
+            folder = Path(tempfile.mkdtemp(dir=self.runs))
+        failed = True
+        try:
+            yield folder
+            failed = False
+        finally:
+            if not (keep and failed):
+                shutil.rmtree(folder, ignore_errors=True)
 
     def artifact(self, package: str, variant: str) -> Path:
         return self.build / package / variant
@@ -71,15 +81,17 @@ class Places:
 class Builder:
     """Builds packages of one project on this machine. environment: PATH, CXX and what the compiler reads."""
 
-    def __init__(self, project: Project, environment: Mapping[str, str], jobs: int) -> None:
+    def __init__(self, project: Project, environment: Mapping[str, str], settings: Settings) -> None:
         _require_plain(project.root)
         self.project = project
         self.environment = compiler_environment(environment)
-        self.jobs = jobs
+        self.settings = settings
         self.places = Places(project.root)
         self.machine: Machine = this_machine()
         self.hashes = FileHashes(self.places.work / "hashes.json")
         self.rows = load_variant_table()
+        self.planned: dict[str, BuildPlan] = {}
+        """By package, the plan of the first variant that was built or tried."""
         self._tools: Toolchain | None = None
 
     def decide(self, package: Package) -> Decisions:
@@ -97,7 +109,7 @@ class Builder:
         self.hashes.renew()
         memory = self.places.work / f"scan-{package.name}.json"
         scanner = Scanner(package.root, memory, self.hashes, variant, self.tools(), self.environment)
-        scanned = scanner.scan(compiled_sources(package, variant), self.jobs)
+        scanned = scanner.scan(compiled_sources(package, variant), self.settings.jobs)
         python = tuple(
             (target, path, self.hashes.sha256(str(package.root / path)) or "")
             for target, path in shipped_python(package)
@@ -110,6 +122,7 @@ class Builder:
     def build(self, package: Package, variant: Variant, report: Report) -> Artifact:
         """Bring one artifact up to date."""
         made = self.plan(package, variant)
+        self.planned.setdefault(package.name, made)
         folder = self.places.artifact(package.name, variant.tag)
         if not is_current(made, folder):
             from hubkernels.build.work import locked, sweep  # noqa: PLC0415 - costs a no-change build 30 ms
@@ -122,7 +135,7 @@ class Builder:
         return Artifact(package.name, variant.tag, made.op_id, folder, fresh=False)
 
     def _make(self, made: BuildPlan, package: Package, variant: Variant, report: Report) -> Artifact:
-        from hubkernels.build.run import Workplace, keep, outputs_of, run_steps  # noqa: PLC0415 - costs a no-change build 15 ms
+        from hubkernels.build.run import Workplace, keep, missing_steps, outputs_of, run_steps  # noqa: PLC0415 - costs a no-change build 15 ms
 
         before = self.hashes.stamps()
         provenance = self._provenance(package)
@@ -130,8 +143,14 @@ class Builder:
         def unchanged() -> bool:
             return self.hashes.stamps() == before and self.plan(package, variant).op_id == made.op_id
 
-        with self.places.scratch() as scratch:
-            place = Workplace(package.root, self.places.work, scratch, self.jobs, self.environment)
+        with self.places.scratch(keep=self.settings.keep_scratch) as scratch:
+            missing = missing_steps(made, package.root)
+            jobs, why = limit_jobs(self.settings, len(missing), stable_abi=variant.stable_abi)
+            if why:
+                report(why)
+            place = Workplace(
+                package.root, self.places.work, scratch, jobs, self.environment, verbose=self.settings.verbose
+            )
             outputs = outputs_of(made, place)
             try:
                 run_steps(made, tuple(outputs), place, report)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from hubkernels import __version__
-from hubkernels.cli import bench, build, check, clean, doctor, explain, init, list_variants, plan
-from hubkernels.cli.console import error
-from hubkernels.errors import ENVIRONMENT_LACKS, HubkernelsError
+from hubkernels.cli import about, bench, build, check, clean, doctor, explain, init, list_variants, plan, shell
+from hubkernels.cli.checks import ALIASES, CHECKS
+from hubkernels.cli.console import fail, note
+from hubkernels.cli.hash import hash_artifacts
+from hubkernels.cli.usage import usage_problem
+from hubkernels.errors import ENVIRONMENT_LACKS, INPUT_WRONG, HubkernelsError, Problem
 
 app = typer.Typer(
     name="kernel-builder",
@@ -21,14 +26,23 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command("build")(build.build)
+app.command("build-and-copy", hidden=True, help="The same as `build`.")(build.build)
 app.command("plan")(plan.plan)
 app.command("explain")(explain.explain)
 app.command("list-variants")(list_variants.list_variants)
-app.add_typer(check.app, name="check")
+app.command("check")(check.check)
+for name in ALIASES:
+    if name in CHECKS:
+        app.command(f"check-{name}", hidden=True)(check.alias(name))
 app.add_typer(bench.app, name="bench")
+app.command("hash")(hash_artifacts)
+app.command("devshell")(shell.devshell)
+app.command("testshell")(shell.testshell)
 app.command("init")(init.init)
 app.command("clean")(clean.clean)
 app.command("doctor")(doctor.doctor)
+app.command("completions")(about.completions)
+app.command("generate-docs", hidden=True)(about.generate_docs)
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 - typer's callback
@@ -48,19 +62,27 @@ def _options(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; that of an interrupt, 130, is typer's."""
+    words = tuple(sys.argv[1:] if arguments is None else arguments)
+    wishes = words[: words.index("--")] if "--" in words else words  # known before they are parsed: that may fail too
     try:
-        status = app(args=None if arguments is None else list(arguments), standalone_mode=False)
+        status = app(args=list(words), prog_name="kernel-builder", standalone_mode=False)
     except OSError as failure:  # the safety net: where one is expected, the error names the way out
-        error(f"{failure.strerror or failure}: {failure.filename or 'input or output'}")
-        return ENVIRONMENT_LACKS
+        if "--debug" in wishes:
+            raise
+        problems = (Problem(f"{failure.strerror or failure}: {failure.filename or 'input or output'}"),)
+        return fail(problems, ENVIRONMENT_LACKS, json="--json" in wishes)
     except HubkernelsError as failure:
-        for problem in failure.problems:
-            error(str(problem))
-        return failure.exit_code
+        if "--debug" in wishes:
+            from hubkernels.cli.debug import describe  # noqa: PLC0415 - only then
+
+            note(describe(failure, os.environ))
+        return fail(failure.problems, failure.exit_code, json="--json" in wishes)
     except Exception as failure:
-        show = getattr(failure, "show", None)  # a usage error of the parser; anything else is a bug and is shown whole
+        show = getattr(failure, "show", None)  # the parser's own errors have it; anything else is a bug
         if show is None:
             raise
+        if type(failure).__name__ != "NoArgsIsHelpError":
+            return fail((usage_problem(failure),), INPUT_WRONG, json="--json" in wishes)
         show()
-        return int(getattr(failure, "exit_code", 2))
+        return INPUT_WRONG
     return status if isinstance(status, int) else 0

@@ -1,115 +1,145 @@
-"""`kernel-builder check`: load, builds, parity."""
+"""`kernel-builder check`: any number of checks, one report, the exit code of the worst."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from hubkernels.cli.console import columns, say, say_json
-from hubkernels.cli.console import report as report_line
-from hubkernels.cli.options import HERE, Json, Packages, ProjectFolder, Variants, open_project
-from hubkernels.errors import CheckFailedError, InputError, Problem, nearest
+from hubkernels.cli.checks import CHECKS, Check, Outcome, Subject
+from hubkernels.cli.console import columns, problem_as_json, say_json, say_problems
+from hubkernels.cli.options import HERE, Json, Packages, ProjectFolder, Variants, open_target
+from hubkernels.errors import CHECK_FAILED, INPUT_WRONG, HubkernelsError, InputError, Problem, nearest
 
 if TYPE_CHECKING:
-    from hubkernels.model.project import Package
+    from hubkernels.build.pipeline import Builder
+    from hubkernels.cli.target import Target
 
-app = typer.Typer(help="Check finished artifacts.", no_args_is_help=True, rich_markup_mode=None)
+State = Literal["ok", "failed", "skipped", "not run"]
 
-
-@app.command("builds")
-def builds(packages: Packages = None, project: ProjectFolder = HERE, json: Json = False) -> None:
-    """Check names, files and metadata of every artifact against what the client will demand."""
-    from hubkernels.check.builds import check_builds, find_variants  # noqa: PLC0415 - `--help` does without
-
-    builder, chosen = open_project(project, packages)
-    folders = [builder.places.build / package.name for package in chosen]
-    violations = [violation for folder in folders for violation in check_builds(folder)]
-    if json:
-        say_json([{"variant": v.variant, "place": v.place, "what": v.what} for v in violations])
-    elif not violations:
-        columns([("ok", folder.name, variant.name) for folder in folders for variant in find_variants(folder)])
-    if violations:
-        raise CheckFailedError(*(str(violation) for violation in violations))
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="CHECK|KERNEL_DIR|PACKAGE",
+        help="Checks, all when none is named; folder of the build.toml, and packages of it.",
+    ),
+]
+Named = Annotated[
+    list[str] | None, typer.Option("--package", metavar="NAME", help="Only this package; one may be called as a check.")
+]
 
 
-@app.command("load")
-def load(
-    packages: Packages = None, variant: Variants = None, project: ProjectFolder = HERE, json: Json = False
-) -> None:
-    """Load each artifact that this machine can run: a fresh process, the stock client."""
-    from hubkernels.check.load import check_load  # noqa: PLC0415 - `--help` does without
+@dataclass(frozen=True)
+class Verdict:
+    """What became of one check of one package."""
 
-    loaded = [(package, check_load(folder)) for package, folder in _runnable(project, packages, variant)]
-    if json:
-        say_json(
-            [
-                {"package": package.name, "variant": found.variant, "id": found.op_id, "ops": list(found.ops)}
-                for package, found in loaded
-            ]
-        )
-        return
-    columns(
-        [
-            ("ok", package.name, found.variant, f"{found.op_id}: {', '.join(found.ops)}  {found.seconds:.1f} s")
-            for package, found in loaded
-        ]
-    )
+    check: str
+    package: str
+    state: State
+    outcome: Outcome
+    code: int = 0
+
+    def rows(self) -> list[tuple[str, ...]]:
+        head = (self.check, self.package)
+        rows: list[tuple[str, ...]] = [("ok", *head, line) for line in self.outcome.good]
+        if self.state == "failed":
+            count = len(self.outcome.problems)
+            rows.append(("failed", *head, f"{count} problem{'s' if count > 1 else ''}, told below"))
+        elif self.state != "ok":
+            why = (*self.outcome.problems, *self.outcome.inapplicable)
+            rows.append((self.state, *head, "; ".join(problem.what for problem in why)))
+        return rows
+
+    def to_json(self) -> dict[str, Any]:
+        why = (*self.outcome.problems, *self.outcome.inapplicable)
+        return {
+            "check": self.check,
+            "package": self.package,
+            "state": self.state,
+            "results": list(self.outcome.results),
+            "problems": [problem_as_json(problem) for problem in why],
+        }
 
 
-@app.command("parity")
-def parity(
-    packages: Packages = None, variant: Variants = None, project: ProjectFolder = HERE, json: Json = False
-) -> None:
-    """Compare each artifact that this machine can run with its float64 reference, gradients too."""
-    from hubkernels.check.parity import check_parity  # noqa: PLC0415 - `--help` does without
-
-    artifacts = _runnable(project, packages, variant)
-    cased = [(package, folder) for package, folder in artifacts if packages or package.parity]
-    for name in sorted({package.name for package, _ in artifacts} - {package.name for package, _ in cased}):
-        report_line(f"{name} names no case file: not compared")
-    reports = [(package, folder, check_parity(package, folder)) for package, folder in cased or artifacts]
-    if json:
-        say_json([report.to_json() for _, _, report in reports])
-    for package, folder, report in reports:
+def check(
+    words: Words = None,
+    package: Named = None,
+    variant: Variants = None,
+    project: ProjectFolder = HERE,
+    json: Json = False,
+) -> int:
+    chosen = [check for name, check in CHECKS.items() if name in (words or ())]
+    others = [word for word in words or () if word not in CHECKS]
+    builder, target = _open(project, [*others, *(package or ())])
+    verdicts: list[Verdict] = []
+    for each in chosen or CHECKS.values():
+        found = [_judge(each, Subject(builder, package, tuple(variant or ()))) for package in target.packages]
+        if chosen:
+            found = _insist(found, target)
+        verdicts += found
         if not json:
-            say(f"{package.name}  {folder.name}: {report.passed}/{len(report.rows)} agree with the float64 reference")
-    wrong = [Problem(str(row), where=folder.name) for _, folder, report in reports for row in report.violations]
-    if wrong:
-        raise CheckFailedError(*wrong)
+            columns([row for verdict in found for row in verdict.rows()])
+    if json:
+        say_json([verdict.to_json() for verdict in verdicts])
+    else:
+        say_problems(dict.fromkeys(problem for verdict in verdicts for problem in verdict.outcome.problems))
+    return max(verdict.code for verdict in verdicts)
 
 
-def _runnable(
-    project: Path, packages: list[str] | None, variants: list[str] | None
-) -> tuple[tuple[Package, Path], ...]:
-    """The built artifacts that were named, or all that this machine can load."""
-    from hubkernels.check.builds import find_variants  # noqa: PLC0415
-
-    builder, chosen = open_project(project, packages)
-    found: list[tuple[Package, Path]] = []
-    for package in chosen:
-        here = [variant.tag for variant in builder.decide(package).accepted]
-        built = {folder.name: folder for folder in find_variants(builder.places.build / package.name)}
-        names = _named(package, variants, built) if variants else [name for name in built if name in here]
-        if not names:
-            what = f"no artifact of {package.name} to check here; built: {', '.join(built)}"
-            raise InputError(Problem(what, hint="`kernel-builder build`"))
-        found += [(package, built[name]) for name in names]
-    return tuple(found)
+check.__doc__ = "\n".join(
+    (
+        "Run checks on what is built, all that apply when none is named. The exit code is that of the worst.",
+        "",
+        "\b",
+        *(f"{each.name:12}  {each.summary}" for each in CHECKS.values()),
+    )
+)
 
 
-def _named(package: Package, variants: Sequence[str], built: Collection[str]) -> Sequence[str]:
-    """The variants as they were named. Raises InputError for those that are not built."""
-    missing = [
-        Problem(
-            f"{variant} of {package.name} is not built; built: {', '.join(built)}",
-            hint=nearest(variant, built) or f"`kernel-builder build --variant {variant}`",
-        )
-        for variant in variants
-        if variant not in built
-    ]
-    if missing:
-        raise InputError(*missing)
-    return tuple(dict.fromkeys(variants))
+def alias(name: str) -> Callable[..., int]:
+    """One check as a verb of its own, as upstream has it."""
+
+    def run(
+        packages: Packages = None, variant: Variants = None, project: ProjectFolder = HERE, json: Json = False
+    ) -> int:
+        return check([name], packages, variant, project, json)
+
+    run.__doc__ = f"The same as `check {name}`."
+    return run
+
+
+def _open(project: Path, words: Sequence[str]) -> tuple[Builder, Target]:
+    try:
+        return open_target(project, words)
+    except InputError as error:  # a word that is neither may have been meant as a check
+        near = [Problem(f"{word} is no check", hint=hint) for word in words if (hint := nearest(word, CHECKS))]
+        raise InputError(*error.problems, *near) from error
+
+
+def _judge(each: Check, subject: Subject) -> Verdict:
+    name = subject.package.name
+    try:
+        outcome = each.run(subject)
+    except HubkernelsError as error:
+        state: State = "failed" if error.exit_code == CHECK_FAILED else "not run"
+        return Verdict(each.name, name, state, Outcome(problems=error.problems), error.exit_code)
+    if outcome.problems:
+        return Verdict(each.name, name, "failed", outcome, CHECK_FAILED)
+    return Verdict(each.name, name, "skipped" if outcome.inapplicable else "ok", outcome)
+
+
+def _insist(found: Iterable[Verdict], target: Target) -> list[Verdict]:
+    """A check that was named must look at something: at each package that was named, or at one at least."""
+    verdicts = list(found)
+    if not target.named and any(verdict.state != "skipped" for verdict in verdicts):
+        return verdicts
+    return [_refuse(verdict) if verdict.state == "skipped" else verdict for verdict in verdicts]
+
+
+def _refuse(verdict: Verdict) -> Verdict:
+    return Verdict(
+        verdict.check, verdict.package, "not run", Outcome(problems=verdict.outcome.inapplicable), INPUT_WRONG
+    )

@@ -4,34 +4,81 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hubkernels.cli.console import parse_size
+from hubkernels.cli.target import HERE, Target, find_target
 from hubkernels.host.cpu import usable_cores
 
 if TYPE_CHECKING:
     from hubkernels.build.pipeline import Builder
+    from hubkernels.build.settings import Settings
     from hubkernels.model.project import Package
 
+__all__ = ["HERE", "Jobs", "Json", "Packages", "ProjectFolder", "Variants", "open_project", "open_target"]
+
 Packages = Annotated[
-    list[str] | None, typer.Argument(metavar="[PACKAGE]...", help="Packages of the build.toml; all when none is named.")
+    list[str] | None,
+    typer.Argument(
+        metavar="KERNEL_DIR|PACKAGE",
+        help="Folder of the build.toml, and packages of it; all when none is named.",
+    ),
 ]
-ProjectFolder = Annotated[Path, typer.Option("--project", "-C", help="Folder of the build.toml.")]
-Variants = Annotated[list[str] | None, typer.Option("--variant", help="Only this variant; may be given again.")]
-Jobs = Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Commands at a time; one a core by default.")]
+ProjectFolder = Annotated[Path, typer.Option("--project", "-C", metavar="FOLDER", help="Folder of the build.toml.")]
+Variants = Annotated[
+    list[str] | None, typer.Option("--variant", metavar="TAG", help="Only this variant; may be given again.")
+]
+Jobs = Annotated[
+    int | None, typer.Option("--jobs", "-j", min=1, metavar="N", help="Commands at a time; one a core by default.")
+]
+Memory = Annotated[
+    int | None,
+    typer.Option(
+        "--memory", parser=parse_size, metavar="SIZE", help="What commands may take together; by default what is free."
+    ),
+]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "--print-build-logs", "-L", help="Print each command as it is run.")
+]
+MaxJobs = Annotated[int | None, typer.Option("--max-jobs", min=1, hidden=True, help="Variants at a time: here one.")]
+Cores = Annotated[int | None, typer.Option("--cores", min=1, hidden=True, help="As --jobs.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-HERE = Path()
 
 
-def open_project(
-    folder: Path, packages: Sequence[str] | None, jobs: int | None = None
-) -> tuple[Builder, tuple[Package, ...]]:
+@dataclass(frozen=True)
+class How:
+    """How the user wants commands to be run; None: as the machine allows."""
+
+    jobs: int | None = None
+    memory: int | None = None
+    verbose: bool = False
+    debug: bool = False
+
+    def settings(self) -> Settings:
+        """A number of jobs that the user gave is kept, unless they gave a memory budget too."""
+        from hubkernels.build.settings import Settings  # noqa: PLC0415 - `--help` does without
+        from hubkernels.host.memory import free_memory  # noqa: PLC0415
+
+        memory = self.memory if self.memory is not None or self.jobs is not None else free_memory()
+        return Settings(self.jobs or usable_cores(), memory, verbose=self.verbose, keep_scratch=self.debug)
+
+
+DEFAULT = How()
+
+
+def open_target(folder: Path, words: Sequence[str] | None, how: How = DEFAULT) -> tuple[Builder, Target]:
+    """The builder of a project on this machine, and what the words mean."""
+    from hubkernels.build.pipeline import Builder  # noqa: PLC0415 - `--help` does without
+
+    target = find_target(folder, words or ())
+    return Builder(target.project, os.environ, how.settings()), target
+
+
+def open_project(folder: Path, packages: Sequence[str] | None) -> tuple[Builder, tuple[Package, ...]]:
     """The builder of a project on this machine, and the packages that were named."""
-    from hubkernels.build.pipeline import Builder, find_packages  # noqa: PLC0415 - `--help` does without
-    from hubkernels.config import load_project  # noqa: PLC0415
-
-    project = load_project(folder)
-    builder = Builder(project, os.environ, jobs or usable_cores())
-    return builder, find_packages(project, packages or ())
+    builder, target = open_target(folder, packages)
+    return builder, target.packages

@@ -65,6 +65,11 @@ class Decisions:
     accepted: tuple[Variant, ...]
     rejected: tuple[Rejection, ...]
 
+    def on(self, platform: Platform) -> Decisions:
+        """Those about variants for one platform."""
+        accepted = tuple(variant for variant in self.accepted if variant.platform == platform)
+        return Decisions(accepted, tuple(r for r in self.rejected if r.variant.platform == platform))
+
 
 def index_by_tag(variants: Iterable[Variant]) -> dict[str, Variant]:
     """Map tags to variants; two variants that share a tag are refused, since a tag must name one build."""

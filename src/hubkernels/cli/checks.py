@@ -1,0 +1,137 @@
+"""The table of checks. A new one is a function from a subject to an outcome, and a row of `CHECKS`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hubkernels.errors import InputError, Problem, nearest
+
+if TYPE_CHECKING:
+    from hubkernels.build.pipeline import Builder
+    from hubkernels.model.project import Package
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What one check looks at. variants: those that were named; none stands for all."""
+
+    builder: Builder
+    package: Package
+    variants: tuple[str, ...] = ()
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the package's artifacts."""
+        return self.builder.places.build / self.package.name
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a check found in one package.
+
+    good: a line for each thing that is as it should be. results: what was found, for JSON. problems: what is wrong.
+    inapplicable: why there was nothing to look at.
+    """
+
+    good: tuple[str, ...] = ()
+    results: tuple[Mapping[str, Any], ...] = ()
+    problems: tuple[Problem, ...] = ()
+    inapplicable: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True)
+class Check:
+    """run: raises CheckFailedError for a single finding, and any other HubkernelsError where it cannot look."""
+
+    name: str
+    summary: str
+    run: Callable[[Subject], Outcome]
+
+
+def _builds(subject: Subject) -> Outcome:
+    from hubkernels.check.builds import check_builds, find_variants  # noqa: PLC0415 - `--help` does without
+
+    built = {folder.name: folder for folder in find_variants(subject.folder)}
+    names = _named(subject, built) if subject.variants else tuple(built)
+    found = [v for v in check_builds(subject.folder) if not subject.variants or v.variant in names]
+    wrong = {violation.variant for violation in found}
+    return Outcome(
+        good=tuple(name for name in names if name not in wrong),
+        results=tuple({"variant": v.variant, "place": v.place, "what": v.what} for v in found),
+        problems=tuple(Problem(str(violation)) for violation in found),
+    )
+
+
+def _load(subject: Subject) -> Outcome:
+    from hubkernels.check.load import check_load  # noqa: PLC0415 - `--help` does without
+
+    loaded = [check_load(folder) for folder in _runnable(subject)]
+    return Outcome(
+        good=tuple(f"{a.variant}  {a.op_id}: {', '.join(a.ops)}  {a.seconds:.1f} s" for a in loaded),
+        results=tuple({"variant": a.variant, "id": a.op_id, "ops": list(a.ops)} for a in loaded),
+    )
+
+
+def _parity(subject: Subject) -> Outcome:
+    from hubkernels.check.parity import case_files, check_parity  # noqa: PLC0415 - `--help` does without
+
+    artifacts = _runnable(subject)
+    try:
+        case_files(subject.package)
+    except InputError as missing:
+        return Outcome(inapplicable=missing.problems)
+    reports = [check_parity(subject.package, folder) for folder in artifacts]
+    return Outcome(
+        good=tuple(
+            f"{report.variant}: {report.passed}/{len(report.rows)} agree with the float64 reference"
+            for report in reports
+            if not report.violations
+        ),
+        results=tuple(report.to_json() for report in reports),
+        problems=tuple(Problem(str(row), where=report.variant) for report in reports for row in report.violations),
+    )
+
+
+CHECKS: Mapping[str, Check] = {
+    check.name: check
+    for check in (
+        Check("builds", "names, files and metadata of each artifact, against what the client will demand", _builds),
+        Check("load", "each artifact that this machine can run loads: a fresh process, the stock client", _load),
+        Check("parity", "each such artifact against its float64 reference, gradients too", _parity),
+    )
+}
+"""By name, in the order in which they run."""
+
+ALIASES = ("config", "abi", "builds")
+"""Checks that upstream has as verbs of their own: ``check-builds``."""
+
+
+def _runnable(subject: Subject) -> tuple[Path, ...]:
+    """The built artifacts of the variants that were named, or of all that this machine can load."""
+    from hubkernels.check.builds import find_variants  # noqa: PLC0415
+
+    built = {folder.name: folder for folder in find_variants(subject.folder)}
+    here = [variant.tag for variant in subject.builder.decide(subject.package).accepted]
+    names = _named(subject, built) if subject.variants else [name for name in built if name in here]
+    if not names:
+        what = f"no artifact of {subject.package.name} to check here; built: {', '.join(built)}"
+        raise InputError(Problem(what, hint="`kernel-builder build`"))
+    return tuple(built[name] for name in names)
+
+
+def _named(subject: Subject, built: Collection[str]) -> Sequence[str]:
+    """The variants as they were named. Raises InputError for those that are not built."""
+    missing = [
+        Problem(
+            f"{variant} of {subject.package.name} is not built; built: {', '.join(built)}",
+            hint=nearest(variant, built) or f"`kernel-builder build --variant {variant}`",
+        )
+        for variant in subject.variants
+        if variant not in built
+    ]
+    if missing:
+        raise InputError(*missing)
+    return tuple(dict.fromkeys(subject.variants))

@@ -1,0 +1,81 @@
+"""Which project, and which of its packages, the words of a command line mean."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hubkernels.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    from hubkernels.model.project import Package, Project
+
+HERE = Path()
+
+
+@dataclass(frozen=True)
+class Target:
+    """named: whether the packages were named; else they are all of the project."""
+
+    project: Project
+    packages: tuple[Package, ...]
+    named: bool
+
+
+def find_target(given: Path, words: Sequence[str]) -> Target:
+    """Tell the project's folder among the words from names of packages.
+
+    A word with a slash, ``.`` or ``..`` is a folder. Any other is a package where the project of ``--project`` has one
+    of that name, else a folder if it has a build.toml. Raises InputError for words that are neither, and for two folders.
+    """
+    from hubkernels.build.pipeline import find_packages  # noqa: PLC0415 - `--help` does without
+    from hubkernels.config import load_project  # noqa: PLC0415
+
+    folders = [word for word in words if _is_path(word)]
+    project = None
+    if not folders and is_project(given):
+        project = load_project(given)
+        folders = [word for word in _strangers(project, words) if is_project(Path(word))]
+    elif not folders:
+        folders = [word for word in words if is_project(Path(word))]
+    if folders:
+        project = load_project(_lone_folder(given, folders))
+    project = project or load_project(given)
+    names = [word for word in words if word not in folders]
+    _refuse_plain_folders(project, names)
+    return Target(project, find_packages(project, names), named=bool(names))
+
+
+def is_project(folder: Path) -> bool:
+    return (folder / "build.toml").is_file()
+
+
+def _is_path(word: str) -> bool:
+    return os.sep in word or word in {os.curdir, os.pardir}
+
+
+def _strangers(project: Project, words: Sequence[str]) -> list[str]:
+    known = {package.python_name for package in project.packages}
+    return [word for word in words if word.replace("-", "_") not in known]
+
+
+def _lone_folder(given: Path, folders: Sequence[str]) -> Path:
+    """The one folder. Raises InputError when there are several, counting that of ``--project``."""
+    named = [*([] if given == HERE else [f"--project {given}"]), *dict.fromkeys(folders)]
+    if len(named) > 1:
+        hint = "name one; a [workspace] with members builds several projects at once"
+        raise InputError(Problem(f"{len(named)} projects are named: {', '.join(named)}", hint=hint))
+    return Path(folders[0])
+
+
+def _refuse_plain_folders(project: Project, names: Sequence[str]) -> None:
+    """Raises InputError for names of no package that are folders: their build.toml is what is missed."""
+    folders = [name for name in _strangers(project, names) if Path(name).is_dir()]
+    if folders:
+        where = (project.root / "build.toml").absolute()
+        raise InputError(
+            *(Problem(f"{name} is no package of {where}, and the folder {name} has no build.toml") for name in folders)
+        )
