@@ -35,8 +35,9 @@ def limit_jobs(settings: Settings, steps: int, *, stable_abi: bool) -> tuple[int
     allowed = max(settings.memory // each, 1)
     if allowed == wanted:
         return allowed, None
+    many = "commands" if allowed > 1 else "command"
     headers = "the stable ABI's headers" if stable_abi else "all of torch's headers"
     return allowed, (
-        f"{allowed} command{'s' if allowed > 1 else ''} at a time instead of {wanted}: {settings.memory / 1e9:.1f} GB of "
+        f"{allowed} {many} at a time instead of {wanted}: {settings.memory / 1e9:.1f} GB of "
         f"memory may be used, and a compile with {headers} takes up to {each / 1e9:g} GB (--memory, --jobs)"
     )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from hubkernels.cli.checks import CHECKS
 from hubkernels.cli.console import say
 
 if TYPE_CHECKING:
@@ -32,4 +34,4 @@ def _verbs() -> tuple[Verb, ...]:
     from hubkernels.cli.app import app  # noqa: PLC0415 - it imports this module
     from hubkernels.cli.tree import verbs  # noqa: PLC0415
 
-    return verbs(app)
+    return tuple(replace(verb, known=tuple(CHECKS)) if verb.words == ("check",) else verb for verb in verbs(app))

@@ -37,7 +37,7 @@ for name in ALIASES:
 app.add_typer(bench.app, name="bench")
 app.command("hash")(hash_artifacts)
 app.command("devshell")(shell.devshell)
-app.command("testshell")(shell.testshell)
+app.command("testshell")(shell.serve)
 app.command("init")(init.init)
 app.command("clean")(clean.clean)
 app.command("doctor")(doctor.doctor)

@@ -31,8 +31,9 @@ def _below(verb: Verb, verbs: Sequence[Verb]) -> list[Verb]:
 
 
 def _candidates(verb: Verb, verbs: Sequence[Verb]) -> list[tuple[str, str]]:
-    """What may be typed next, with what it means: verbs below, then options."""
+    """What may be typed next, with what it means: verbs below, known words, then options."""
     below = [(other.words[-1], _short(other.text)) for other in _below(verb, verbs)]
+    below += [(word, word) for word in verb.known]
     return below + [(name, _short(option.text)) for option in verb.options for name in option.names]
 
 
@@ -96,10 +97,9 @@ def _zsh(verbs: Sequence[Verb]) -> list[str]:
     ]
     for verb in verbs:
         specs = [_zsh_option(option) for option in verb.options for option in _each_name(option)]
-        below = " ".join(
-            f"{other.words[-1]}\\:{shlex.quote(_zsh_text(_short(other.text)))}" for other in _below(verb, verbs)
-        )
-        specs.append(f"1:verb:(({below}))" if below else "*:folder:_files -/")
+        below = " ".join(map(_zsh_verb, _below(verb, verbs)))
+        known = f"*:word:({' '.join(verb.known)})" if verb.known else "*:folder:_files -/"
+        specs.append(f"1:verb:(({below}))" if below else known)
         lines.append(f"    ({shlex.quote(_spelled(verb))}) _arguments {' '.join(map(shlex.quote, specs))} ;;")
     return [*lines, "  esac", "}", f"compdef _kernel_builder {' '.join(PROGRAMS)}"]
 
@@ -115,6 +115,10 @@ def _zsh_option(option: Option) -> str:
         return spec
     action = f"({' '.join(option.choices)})" if option.choices else "_files -/" if option.value in _FOLDERS else " "
     return f"{spec}:{_zsh_text(option.value)}:{action}"
+
+
+def _zsh_verb(verb: Verb) -> str:
+    return f"{verb.words[-1]}\\:{shlex.quote(_zsh_text(_short(verb.text)))}"
 
 
 def _zsh_text(text: str) -> str:
@@ -133,12 +137,13 @@ def _fish(verbs: Sequence[Verb]) -> list[str]:
         "end",
     ]
     for program in PROGRAMS:
-        lines.append(f"complete -c {program} -n '__kernel_builder_at \"\"' -f")
         for verb in verbs:
-            start = f"complete -c {program} -n {_fish_quote(f'__kernel_builder_at "{_spelled(verb)}"')}"
+            start = f"complete -c {program} -n '__kernel_builder_at \"{_spelled(verb)}\"'"
+            lines += [f"{start} -f"] if _below(verb, verbs) else []
             lines += [
                 f"{start} -a {other.words[-1]} -d {_fish_quote(_short(other.text))}" for other in _below(verb, verbs)
             ]
+            lines += [f"{start} -a {word}" for word in verb.known]
             lines += [f"{start} {_fish_option(option)}" for option in verb.options]
     return lines
 
@@ -157,8 +162,9 @@ def _fish_quote(text: str) -> str:
 
 def _powershell(verbs: Sequence[Verb]) -> list[str]:
     known = ", ".join(_powershell_quote(_spelled(verb)) for verb in verbs if verb.words)
+    programs = ", ".join(map(_powershell_quote, PROGRAMS))
     lines = [
-        f"Register-ArgumentCompleter -Native -CommandName {', '.join(map(_powershell_quote, PROGRAMS))} -ScriptBlock {{",
+        f"Register-ArgumentCompleter -Native -CommandName {programs} -ScriptBlock {{",
         "    param($wordToComplete, $commandAst, $cursorPosition)",
         "    $verb = ''",
         "    foreach ($element in $commandAst.CommandElements | Select-Object -Skip 1) {",

@@ -18,7 +18,7 @@ _TOLD = re.compile(
     r"PATH|SHELL|TMPDIR|LANG|LC_\w+|NO_COLOR|CXX|CC|CPATH|C\w*_INCLUDE_PATH|LIBRARY_PATH|LD_\w+|PYTHON\w*|VIRTUAL_ENV"
     r"|CONDA_PREFIX|CUDA_HOME|CUDA_PATH|NVCC_\w+|[CS]CCACHE_DIR|HUBKERNELS_(CACHE|ISA)|SOURCE_DATE_EPOCH"
 )
-"""Variables that a build may depend on. Others are not told: people paste this into reports, and tokens are among them."""
+"""Variables that a build may depend on. Others are not: reports are public, and tokens are among them."""
 
 
 def describe(failure: BaseException, environment: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""docs/cli-reference.md: every verb and option, from the command line itself. `kernel-builder generate-docs` prints it."""
+"""docs/cli-reference.md: every verb and option, from the command line itself; `generate-docs` prints it."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 OneVariant = Annotated[
     str | None,
-    typer.Option("--variant", metavar="TAG", help="Variant of the shell; the first one built here by default."),
+    typer.Option("--variant", metavar="TAG", help="Its variant; by default the first one built here."),
 ]
 Command = Annotated[
     str | None, typer.Option("--command", "-c", help="Run this command by sh and end, instead of a shell.")
@@ -67,7 +67,7 @@ def devshell(  # noqa: PLR0913, PLR0917 - one parameter an option
     _enter(variables, command, print_env=print_env, json=json)
 
 
-def testshell(  # noqa: PLR0913, PLR0917 - one parameter an option
+def serve(  # noqa: PLR0913, PLR0917 - one parameter an option
     packages: Packages = None,
     variant: OneVariant = None,
     project: ProjectFolder = HERE,

@@ -29,7 +29,8 @@ def find_target(given: Path, words: Sequence[str]) -> Target:
     """Tell the project's folder among the words from names of packages.
 
     A word with a slash, ``.`` or ``..`` is a folder. Any other is a package where the project of ``--project`` has one
-    of that name, else a folder if it has a build.toml. Raises InputError for words that are neither, and for two folders.
+    of that name, else a folder if it has a build.toml. Raises InputError for a word that is neither, and for two
+    folders.
     """
     from hubkernels.build.pipeline import find_packages  # noqa: PLC0415 - `--help` does without
     from hubkernels.config import load_project  # noqa: PLC0415

@@ -24,13 +24,17 @@ class Option:
 
 @dataclass(frozen=True)
 class Verb:
-    """words: what calls it, after the program's name. arguments: as they stand in its usage, with what they mean."""
+    """words: what calls it, after the program's name. arguments: as they stand in its usage, with what they mean.
+
+    known: words that an argument may be, as far as the command line knows them.
+    """
 
     words: tuple[str, ...]
     text: str
     arguments: tuple[tuple[str, str], ...]
     options: tuple[Option, ...]
     hidden: bool
+    known: tuple[str, ...] = ()
 
 
 def verbs(app: typer.Typer) -> tuple[Verb, ...]:
@@ -46,6 +50,7 @@ def _walk(command: Any, words: tuple[str, ...]) -> Iterator[Verb]:  # noqa: ANN4
         tuple((_argument(p), p.help or "") for p in visible if p.param_type_name == "argument"),
         tuple(_option(p) for p in visible if p.param_type_name == "option"),
         command.hidden,
+        tuple(choice for p in visible if p.param_type_name == "argument" for choice in _choices(p)),
     )
     for name, below in getattr(command, "commands", {}).items():
         yield from _walk(below, (*words, name))
