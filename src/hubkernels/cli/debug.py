@@ -16,7 +16,7 @@ from hubkernels.host.memory import free_memory
 
 _TOLD = re.compile(
     r"PATH|SHELL|TMPDIR|LANG|LC_\w+|NO_COLOR|CXX|CC|CPATH|C\w*_INCLUDE_PATH|LIBRARY_PATH|LD_\w+|PYTHON\w*|VIRTUAL_ENV"
-    r"|CONDA_PREFIX|CUDA_HOME|CUDA_PATH|NVCC_\w+|[CS]CCACHE_DIR|HUBKERNELS_(CACHE|ISA)|SOURCE_DATE_EPOCH"
+    r"|CONDA_PREFIX|CUDA_HOME|CUDA_PATH|NVCC_\w+|S?CCACHE_DIR|HUBKERNELS_(CACHE|ISA)|SOURCE_DATE_EPOCH"
 )
 """Variables that a build may depend on. Others are not: reports are public, and tokens are among them."""
 

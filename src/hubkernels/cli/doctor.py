@@ -14,7 +14,7 @@ from hubkernels.cli.options import HERE, Json, ProjectFolder
 from hubkernels.errors import ENVIRONMENT_LACKS
 
 if TYPE_CHECKING:
-    from hubkernels.check.doctor import Finding
+    from hubkernels.check.finding import Finding
 
 
 def doctor(project: ProjectFolder = HERE, json: Json = False) -> int:

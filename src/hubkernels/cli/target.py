@@ -46,7 +46,7 @@ def find_target(given: Path, words: Sequence[str]) -> Target:
         project = load_project(_lone_folder(given, folders))
     project = project or load_project(given)
     names = [word for word in words if word not in folders]
-    _refuse_plain_folders(project, names)
+    _refuse_folders(project, names)
     return Target(project, find_packages(project, names), named=bool(names))
 
 
@@ -72,11 +72,17 @@ def _lone_folder(given: Path, folders: Sequence[str]) -> Path:
     return Path(folders[0])
 
 
-def _refuse_plain_folders(project: Project, names: Sequence[str]) -> None:
-    """Raises InputError for names of no package that are folders: their build.toml is what is missed."""
-    folders = [name for name in _strangers(project, names) if Path(name).is_dir()]
-    if folders:
-        where = (project.root / "build.toml").absolute()
-        raise InputError(
-            *(Problem(f"{name} is no package of {where}, and the folder {name} has no build.toml") for name in folders)
-        )
+def _refuse_folders(project: Project, names: Sequence[str]) -> None:
+    """Raises InputError for names of no package that are folders: not the name is wrong, but what is in the folder."""
+    where = (project.root / "build.toml").resolve()
+    problems = [
+        Problem(f"{name} is no package of {where}, and the folder {name} {_what_is_there(name)}")
+        for name in _strangers(project, names)
+        if Path(name).is_dir()
+    ]
+    if problems:
+        raise InputError(*problems)
+
+
+def _what_is_there(name: str) -> str:
+    return "is another project" if is_project(Path(name)) else "has no build.toml"
