@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from hubkernels.cli import check as verb
-from hubkernels.cli.checks import Check, Outcome, Subject
+from hubkernels.cli.checks import Check
+from hubkernels.cli.verdict import Outcome, Subject
 from hubkernels.errors import CheckFailedError, EnvironmentLacksError, Problem
 from tests.conftest import Cli, SmallProject
 

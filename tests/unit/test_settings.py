@@ -10,7 +10,6 @@ import typer
 from hubkernels.build.settings import Settings, limit_jobs
 from hubkernels.cli import options
 from hubkernels.cli.console import parse_size
-from hubkernels.cli.options import How
 from hubkernels.host.memory import free_memory
 
 GB = 10**9
@@ -46,20 +45,21 @@ def test_one_step_is_never_limited() -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "jobs", "memory"),
+    ("said", "jobs", "memory"),
     [
-        (How(), 3, 7 * GB),  # what the machine has
-        (How(jobs=8), 8, None),  # said by the user, who knows
-        (How(memory=2 * GB), 3, 2 * GB),
-        (How(jobs=8, memory=2 * GB), 8, 2 * GB),
+        ({}, 3, 7 * GB),  # what the machine has
+        ({"jobs": 8}, 8, None),  # said by the user, who knows
+        ({"memory": 2 * GB}, 3, 2 * GB),
+        ({"jobs": 8, "memory": 2 * GB}, 8, 2 * GB),
     ],
 )
 def test_what_the_user_says_comes_before_what_the_machine_has(
-    how: How, jobs: int, memory: int | None, monkeypatch: pytest.MonkeyPatch
+    said: dict[str, int], jobs: int, memory: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(options, "usable_cores", lambda: 3)
+    monkeypatch.setattr("hubkernels.host.cpu.usable_cores", lambda: 3)
     monkeypatch.setattr("hubkernels.host.memory.free_memory", lambda: 7 * GB)
-    assert (how.settings().jobs, how.settings().memory) == (jobs, memory)
+    found = options.settings(**said)  # type: ignore[arg-type]  # numbers alone
+    assert (found.jobs, found.memory) == (jobs, memory)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -31,6 +30,8 @@ def generate_docs() -> None:
 
 
 def _verbs() -> tuple[Verb, ...]:
+    from dataclasses import replace  # noqa: PLC0415 - `--help` does without
+
     from hubkernels.cli.app import app  # noqa: PLC0415 - it imports this module
     from hubkernels.cli.tree import verbs  # noqa: PLC0415
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import sys
 from collections.abc import Sequence
@@ -14,7 +15,6 @@ from hubkernels.cli import about, bench, build, check, clean, doctor, explain, i
 from hubkernels.cli.checks import ALIASES, CHECKS
 from hubkernels.cli.console import fail, note
 from hubkernels.cli.hash import hash_artifacts
-from hubkernels.cli.usage import usage_problem
 from hubkernels.errors import ENVIRONMENT_LACKS, INPUT_WRONG, HubkernelsError, Problem
 
 app = typer.Typer(
@@ -60,12 +60,22 @@ def _options(
     pass
 
 
+def _parser(words: Sequence[str]) -> typer.Typer:
+    """The app with the verb alone that is called: typer builds a parser for each one that it is given."""
+    called = [command for command in app.registered_commands if words and command.name == words[0]]
+    if not called:
+        return app
+    alone = copy.copy(app)
+    alone.registered_commands, alone.registered_groups = called, []
+    return alone
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; that of an interrupt, 130, is typer's."""
     words = tuple(sys.argv[1:] if arguments is None else arguments)
     wishes = words[: words.index("--")] if "--" in words else words  # known before they are parsed: that may fail too
     try:
-        status = app(args=list(words), prog_name="kernel-builder", standalone_mode=False)
+        status = _parser(words)(args=list(words), prog_name="kernel-builder", standalone_mode=False)
     except OSError as failure:  # the safety net: where one is expected, the error names the way out
         if "--debug" in wishes:
             raise
@@ -82,6 +92,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if show is None:
             raise
         if type(failure).__name__ != "NoArgsIsHelpError":
+            from hubkernels.cli.usage import usage_problem  # noqa: PLC0415 - only then
+
             return fail((usage_problem(failure),), INPUT_WRONG, json="--json" in wishes)
         show()
         return INPUT_WRONG

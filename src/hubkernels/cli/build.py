@@ -11,7 +11,6 @@ from hubkernels.cli.console import report, report_text, say, say_json
 from hubkernels.cli.options import (
     HERE,
     Cores,
-    How,
     Jobs,
     Json,
     MaxJobs,
@@ -21,6 +20,7 @@ from hubkernels.cli.options import (
     Variants,
     Verbose,
     open_target,
+    settings,
 )
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def build(  # noqa: PLR0913, PLR0917 - one parameter an option
     """Build artifacts into build/PACKAGE/VARIANT; what has not changed is not built again."""
     if max_jobs:
         report("--max-jobs: variants are built one after another; --jobs is the number of commands at a time")
-    builder, target = open_target(project, packages, How(jobs or cores, memory, verbose, debug))
+    builder, target = open_target(project, packages, settings(jobs or cores, memory, verbose=verbose, debug=debug))
     hear = report_text if quiet else report
     results = []
     started = time.monotonic()

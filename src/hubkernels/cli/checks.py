@@ -3,47 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from hubkernels.errors import InputError, Problem, nearest
 
 if TYPE_CHECKING:
-    from hubkernels.build.pipeline import Builder
-    from hubkernels.model.project import Package
+    from hubkernels.cli.verdict import Outcome, Subject
 
 
-@dataclass(frozen=True)
-class Subject:
-    """What one check looks at. variants: those that were named; none stands for all."""
-
-    builder: Builder
-    package: Package
-    variants: tuple[str, ...] = ()
-
-    @property
-    def folder(self) -> Path:
-        """The folder of the package's artifacts."""
-        return self.builder.places.build / self.package.name
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a check found in one package.
-
-    good: a line for each thing that is as it should be. results: what was found, for JSON. problems: what is wrong.
-    inapplicable: why there was nothing to look at.
-    """
-
-    good: tuple[str, ...] = ()
-    results: tuple[Mapping[str, Any], ...] = ()
-    problems: tuple[Problem, ...] = ()
-    inapplicable: tuple[Problem, ...] = ()
-
-
-@dataclass(frozen=True)
-class Check:
+class Check(NamedTuple):  # a dataclass costs `--help` four times as much
     """run: raises CheckFailedError for a single finding, and any other HubkernelsError where it cannot look."""
 
     name: str
@@ -53,6 +22,7 @@ class Check:
 
 def _builds(subject: Subject) -> Outcome:
     from hubkernels.check.builds import check_builds, find_variants  # noqa: PLC0415 - `--help` does without
+    from hubkernels.cli.verdict import Outcome  # noqa: PLC0415
 
     built = {folder.name: folder for folder in find_variants(subject.folder)}
     names = _named(subject, built) if subject.variants else tuple(built)
@@ -67,6 +37,7 @@ def _builds(subject: Subject) -> Outcome:
 
 def _load(subject: Subject) -> Outcome:
     from hubkernels.check.load import check_load  # noqa: PLC0415 - `--help` does without
+    from hubkernels.cli.verdict import Outcome  # noqa: PLC0415
 
     loaded = [check_load(folder) for folder in _runnable(subject)]
     return Outcome(
@@ -77,6 +48,7 @@ def _load(subject: Subject) -> Outcome:
 
 def _parity(subject: Subject) -> Outcome:
     from hubkernels.check.parity import case_files, check_parity  # noqa: PLC0415 - `--help` does without
+    from hubkernels.cli.verdict import Outcome  # noqa: PLC0415
 
     artifacts = _runnable(subject)
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -19,12 +18,14 @@ def say(text: str = "") -> None:
     typer.echo(text)
 
 
-def _json_text(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
+def _dumps(value: object, indent: int | None = None) -> str:
+    import json  # noqa: PLC0415 - `--help` does without
+
+    return json.dumps(value, indent=indent, ensure_ascii=False)
 
 
 def say_json(value: object) -> None:
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    typer.echo(_dumps(value, indent=2))
 
 
 def note(text: str) -> None:
@@ -46,7 +47,7 @@ def fail(problems: Sequence[Problem], code: int, *, json: bool) -> int:
     json: as one line, the last one on standard error, which progress may precede; standard output is for results.
     """
     if json:
-        note(_json_text({"exit-code": code, "problems": [problem_as_json(problem) for problem in problems]}))
+        note(_dumps({"exit-code": code, "problems": [problem_as_json(problem) for problem in problems]}))
     else:
         say_problems(problems)
     return code

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
-import shlex
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +16,9 @@ if TYPE_CHECKING:
 
 def doctor(project: ProjectFolder = HERE, json: Json = False) -> int:
     """Tell what this machine has and lacks for a CPU build. Exit code 3 when it cannot make one."""
+    import dataclasses  # noqa: PLC0415 - `--help` does without
+    import tempfile  # noqa: PLC0415
+
     from hubkernels.check.doctor import Surroundings, can_build, examine  # noqa: PLC0415 - `--help` does without
 
     cpuinfo = Path("/proc/cpuinfo")
@@ -38,6 +38,8 @@ def doctor(project: ProjectFolder = HERE, json: Json = False) -> int:
 
 
 def _print(findings: tuple[Finding, ...]) -> None:
+    import shlex  # noqa: PLC0415 - `--help` does without
+
     columns([(finding.state, finding.subject, _text(finding)) for finding in findings])
     for tool, lines in (
         ("apt-get install", [finding.apt for finding in findings]),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +11,6 @@ import typer
 
 from hubkernels.cli.console import parse_size
 from hubkernels.cli.target import HERE, Target, find_target
-from hubkernels.host.cpu import usable_cores
 
 if TYPE_CHECKING:
     from hubkernels.build.pipeline import Builder
@@ -49,33 +47,27 @@ Cores = Annotated[int | None, typer.Option("--cores", min=1, hidden=True, help="
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-@dataclass(frozen=True)
-class How:
-    """How the user wants commands to be run; None: as the machine allows."""
+def settings(
+    jobs: int | None = None, memory: int | None = None, *, verbose: bool = False, debug: bool = False
+) -> Settings:
+    """How to run commands, as the machine allows where the user did not say.
 
-    jobs: int | None = None
-    memory: int | None = None
-    verbose: bool = False
-    debug: bool = False
+    A number of jobs that the user gave is kept, unless they gave a memory budget too.
+    """
+    from hubkernels.build.settings import Settings  # noqa: PLC0415 - `--help` does without
+    from hubkernels.host.cpu import usable_cores  # noqa: PLC0415
+    from hubkernels.host.memory import free_memory  # noqa: PLC0415
 
-    def settings(self) -> Settings:
-        """A number of jobs that the user gave is kept, unless they gave a memory budget too."""
-        from hubkernels.build.settings import Settings  # noqa: PLC0415 - `--help` does without
-        from hubkernels.host.memory import free_memory  # noqa: PLC0415
-
-        memory = self.memory if self.memory is not None or self.jobs is not None else free_memory()
-        return Settings(self.jobs or usable_cores(), memory, verbose=self.verbose, keep_scratch=self.debug)
+    budget = memory if memory is not None or jobs is not None else free_memory()
+    return Settings(jobs or usable_cores(), budget, verbose=verbose, keep_scratch=debug)
 
 
-DEFAULT = How()
-
-
-def open_target(folder: Path, words: Sequence[str] | None, how: How = DEFAULT) -> tuple[Builder, Target]:
+def open_target(folder: Path, words: Sequence[str] | None, how: Settings | None = None) -> tuple[Builder, Target]:
     """The builder of a project on this machine, and what the words mean."""
     from hubkernels.build.pipeline import Builder  # noqa: PLC0415 - `--help` does without
 
     target = find_target(folder, words or ())
-    return Builder(target.project, os.environ, how.settings()), target
+    return Builder(target.project, os.environ, how or settings()), target
 
 
 def open_project(folder: Path, packages: Sequence[str] | None) -> tuple[Builder, tuple[Package, ...]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +13,6 @@ from hubkernels.cli.console import note, report, say, say_json
 from hubkernels.cli.options import (
     HERE,
     Cores,
-    How,
     Jobs,
     Json,
     MaxJobs,
@@ -22,6 +20,7 @@ from hubkernels.cli.options import (
     ProjectFolder,
     Verbose,
     open_target,
+    settings,
 )
 from hubkernels.errors import InputError, Problem
 
@@ -82,7 +81,7 @@ def serve(  # noqa: PLR0913, PLR0917 - one parameter an option
     """Build what has changed, then start a shell where kernels are found: by import, and by the client's get_kernel."""
     from hubkernels.build.shell import client_variables, importable, python_variables  # noqa: PLC0415
 
-    builder, target = open_target(project, packages, How(jobs or cores, verbose=verbose))
+    builder, target = open_target(project, packages, settings(jobs or cores, verbose=verbose))
     tags = [variant] if variant else []
     first: dict[str, str] = {}
     for artifact in builder.build_all(target.packages, tags, report, leave_out=not target.named):
@@ -106,6 +105,8 @@ def _lone(target: Target) -> Package:
 def _enter(variables: Mapping[str, str], command: str | None, *, print_env: bool, json: bool) -> None:
     """Print the variables, or go on as a shell that has them."""
     if print_env:
+        import shlex  # noqa: PLC0415 - `--help` does without
+
         lines = (f"export {name}={shlex.quote(value)}" for name, value in variables.items())
         say_json(dict(variables)) if json else say("\n".join(lines))
         return
