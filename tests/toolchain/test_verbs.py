@@ -42,7 +42,14 @@ def test_check_builds_finds_nothing_wrong_with_what_we_build(small: SmallProject
     ran = cli("check", "builds", "--project", small.root)
     assert (ran.code, ran.out.split(), ran.err) == (0, ["ok", "builds", "my-kernel", small.artifact.name], "")
     (found,) = json.loads(cli("check", "builds", "--project", small.root, "--json").out)
-    assert found == {"check": "builds", "package": "my-kernel", "state": "ok", "results": [], "problems": []}
+    assert found == {
+        "check": "builds",
+        "package": "my-kernel",
+        "state": "ok",
+        "results": [],
+        "problems": [],
+        "warnings": [],
+    }
 
 
 @pytest.mark.parametrize("check", ["load", "parity"])

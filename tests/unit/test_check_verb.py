@@ -34,6 +34,10 @@ def wrong(subject: Subject) -> Outcome:
     return Outcome(problems=(Problem(f"{subject.package.name} is bad", "a file:1"), Problem("and ugly")))
 
 
+def warns(subject: Subject) -> Outcome:
+    return Outcome(good=(subject.package.name,), warnings=(Problem("the file is old", "build.toml:1"),))
+
+
 def raises(subject: Subject) -> Outcome:
     raise CheckFailedError(f"{subject.package.name} crashes")
 
@@ -55,7 +59,15 @@ def nothing(subject: Subject) -> Outcome:
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two packages, and a table of checks that need no artifacts."""
-    checks = {"good": good, "wrong": wrong, "raises": raises, "lacks": lacks, "some": only_one, "none": nothing}
+    checks = {
+        "good": good,
+        "wrong": wrong,
+        "raises": raises,
+        "lacks": lacks,
+        "some": only_one,
+        "none": nothing,
+        "warns": warns,
+    }
     monkeypatch.setattr(verb, "CHECKS", {name: Check(name, f"it is {name}", run) for name, run in checks.items()})
     (tmp_path / "build.toml").write_text(WORKSPACE, encoding="utf-8")
     return tmp_path
@@ -84,6 +96,7 @@ def test_without_a_name_all_run(project: Path, cli: Cli) -> None:
         ("not run", "lacks"),
         ("ok", "some"),
         ("skipped", "none"),
+        ("ok", "warns"),
     ]
 
 
@@ -126,15 +139,30 @@ def test_json_has_one_object_for_each_check_of_each_package(project: Path, cli: 
     ran = cli("check", "wrong", "good", "one", "--variant", "x", "--json", "--project", project)
     assert (ran.code, ran.err) == (1, "")
     assert json.loads(ran.out) == [
-        {"check": "good", "package": "one", "state": "ok", "results": [{"variants": ["x"]}], "problems": []},
+        {
+            "check": "good",
+            "package": "one",
+            "state": "ok",
+            "results": [{"variants": ["x"]}],
+            "problems": [],
+            "warnings": [],
+        },
         {
             "check": "wrong",
             "package": "one",
             "state": "failed",
             "results": [],
             "problems": [{"what": "one is bad", "where": "a file:1"}, {"what": "and ugly"}],
+            "warnings": [],
         },
     ]
+
+
+def test_a_warning_is_told_once_and_fails_nothing(project: Path, cli: Cli) -> None:
+    ran = cli("check", "warns", project)
+    assert (ran.code, ran.err) == (0, "warning: the file is old\n  --> build.toml:1\n")
+    found = json.loads(cli("check", "warns", project, "--json").out)
+    assert [item["warnings"] for item in found] == [[{"what": "the file is old", "where": "build.toml:1"}]] * 2
 
 
 def test_a_word_that_is_nothing_is_held_against_packages_and_checks(project: Path, cli: Cli) -> None:

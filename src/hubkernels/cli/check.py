@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hubkernels.cli.checks import CHECKS
-from hubkernels.cli.console import columns, say_json, say_problems
+from hubkernels.cli.console import columns, say_json, say_problems, say_warnings
 from hubkernels.cli.options import HERE, Json, Packages, ProjectFolder, Variants, open_target
 from hubkernels.errors import InputError, Problem, nearest
 
@@ -52,6 +52,7 @@ def check(
     if json:
         say_json([verdict.to_json() for verdict in verdicts])
     else:
+        say_warnings(dict.fromkeys(warning for verdict in verdicts for warning in verdict.outcome.warnings))
         say_problems(dict.fromkeys(problem for verdict in verdicts for problem in verdict.outcome.problems))
     return max(verdict.code for verdict in verdicts)
 

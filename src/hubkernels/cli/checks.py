@@ -1,4 +1,7 @@
-"""The table of checks. A new one is a function from a subject to an outcome, and a row of `CHECKS`."""
+"""The table of checks. A new one is a function from a subject to an outcome, and a row of `CHECKS`.
+
+The function looks at one package. It imports what it calls itself, so that the other verbs start without it.
+"""
 
 from __future__ import annotations
 

@@ -37,6 +37,11 @@ def say_problems(problems: Iterable[Problem]) -> None:
         note(f"error: {problem}")
 
 
+def say_warnings(warnings: Iterable[Problem]) -> None:
+    for warning in warnings:
+        note(f"warning: {warning}")
+
+
 def problem_as_json(problem: Problem) -> dict[str, str]:
     return {name: text for name in ("what", "where", "hint") if (text := getattr(problem, name))}
 

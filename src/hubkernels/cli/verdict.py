@@ -36,12 +36,13 @@ class Outcome:
     """What a check found in one package.
 
     good: a line for each thing that is as it should be. results: what was found, for JSON. problems: what is wrong.
-    inapplicable: why there was nothing to look at.
+    warnings: what is not wrong, and yet to be known. inapplicable: why there was nothing to look at.
     """
 
     good: tuple[str, ...] = ()
     results: tuple[Mapping[str, Any], ...] = ()
     problems: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
     inapplicable: tuple[Problem, ...] = ()
 
 
@@ -74,6 +75,7 @@ class Verdict:
             "state": self.state,
             "results": list(self.outcome.results),
             "problems": [problem_as_json(problem) for problem in why],
+            "warnings": [problem_as_json(warning) for warning in self.outcome.warnings],
         }
 
 
