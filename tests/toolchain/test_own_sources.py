@@ -14,6 +14,7 @@ import pytest
 
 from hubkernels.build.pipeline import Builder
 from hubkernels.build.select import choose
+from hubkernels.build.settings import Settings
 from hubkernels.build.sources import compiled_sources
 from hubkernels.check.isa import IsaObject, check_objects, encoding, instructions, isa_flags
 from hubkernels.config import load_project
@@ -24,7 +25,7 @@ from tests.conftest import REPOSITORY
 
 pytest.importorskip("torch", reason="builds take the headers of an installed torch")
 
-HERE = Builder(load_project(REPOSITORY), os.environ, jobs=2)
+HERE = Builder(load_project(REPOSITORY), os.environ, Settings(jobs=2))
 TARGETS = [
     (package, variant)
     for package in HERE.project.packages
@@ -55,7 +56,7 @@ class Compiled:
 
 @pytest.fixture(scope="session")
 def compiled(compiler: str, tmp_path_factory: pytest.TempPathFactory) -> Compiled:
-    builder = Builder(HERE.project, {**os.environ, "CXX": compiler}, jobs=2)
+    builder = Builder(HERE.project, {**os.environ, "CXX": compiler}, Settings(jobs=2))
     plans = tuple(builder.plan(package, variant) for package, variant in TARGETS)
     made = Compiled(plans, tmp_path_factory.mktemp("objects"), {})
 

@@ -206,7 +206,7 @@ def test_the_verb_fails_with_every_violation(package: Path, cli: Cli, tmp_path: 
     package.rename(tmp_path / "kept")
     (tmp_path / "build").mkdir()
     (tmp_path / "kept").rename(tmp_path / "build/my-kernel")
-    assert cli("check", "builds", "--project", tmp_path).out.split() == ["ok", "my-kernel", TAG]
+    assert cli("check", "builds", "--project", tmp_path).out.split() == ["ok", "builds", "my-kernel", TAG]
     (tmp_path / "build/my-kernel" / TAG / "layers.py").unlink()
     ran = cli("check", "builds", "--project", tmp_path)
     assert ran.code == 1

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from hubkernels.build.pipeline import Builder
+from hubkernels.build.settings import Settings
 from hubkernels.build.sources import shipped_python
 from hubkernels.check.runnable import why_not_loaded
 from hubkernels.config import load_project
@@ -192,7 +193,7 @@ def test_the_backend_of_an_installed_torch_is_read_from_its_version_file(line: s
 
 def test_this_torch_is_told_as_it_tells_itself(project: Path) -> None:
     torch = pytest.importorskip("torch", reason="no torch is installed")
-    found = Builder(load_project(project), os.environ, jobs=1).machine.torch
+    found = Builder(load_project(project), os.environ, Settings(jobs=1)).machine.torch
     assert found is not None
     assert (found.backend == "cuda") == (torch.version.cuda is not None)
 

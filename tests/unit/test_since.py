@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from hubkernels.build.pipeline import Builder
+from hubkernels.build.settings import Settings
 from hubkernels.build.since import affected
 from hubkernels.config import read_project
 from tests.conftest import Cli, SmallProject, environment, write_noarch
@@ -58,7 +59,7 @@ def commit(root: Path) -> Path:
 
 def reasons(root: Path, ref: str = "HEAD") -> dict[str, str]:
     project = read_project(root)
-    return affected(Builder(project, os.environ, jobs=1), project.packages, ref)
+    return affected(Builder(project, os.environ, Settings(jobs=1)), project.packages, ref)
 
 
 @pytest.fixture

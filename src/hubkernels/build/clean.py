@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from hubkernels.build.compile_commands import FILE
 from hubkernels.build.pipeline import Places
 from hubkernels.build.report import Report
 from hubkernels.build.work import LOCK, locked
@@ -16,7 +17,7 @@ from hubkernels.host.files import disk_errors
 
 @dataclass(frozen=True)
 class Removed:
-    """A folder that is gone. size: bytes of the files in it."""
+    """A folder or file that is gone. size: bytes of the files in it."""
 
     path: Path
     size: int
@@ -33,6 +34,10 @@ def clean(places: Places, packages: Iterable[str], report: Report, *, work: bool
             if os.path.lexists(folder):
                 removed.append(Removed(folder, _size(folder)))
                 _remove(folder, places.work)
+        editors = places.build / FILE
+        if work and os.path.lexists(editors):
+            removed.append(Removed(editors, _size(editors)))
+            editors.unlink()
         if work and (size := _size(places.work)):
             removed.append(Removed(places.work, size))
             _empty(places.work)

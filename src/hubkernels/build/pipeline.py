@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hubkernels import __version__
 from hubkernels.build.bundle import is_current, publish, stage
@@ -20,6 +21,7 @@ from hubkernels.build.plan import Inputs, plan
 from hubkernels.build.report import Report
 from hubkernels.build.scan import Reads, ScannedSource, Scanner, merged
 from hubkernels.build.select import candidates, choose, select
+from hubkernels.build.settings import Settings, limit_jobs
 from hubkernels.build.sources import compiled_sources, shipped_python
 from hubkernels.config.variant_table import load_variant_table
 from hubkernels.errors import HubkernelsError, InputError, Problem
@@ -33,6 +35,9 @@ from hubkernels.model.variant import AnyVariant, Decisions, NoarchVariant, Varia
 from hubkernels.toolchain.compiler import compiler_environment, find_compiler
 from hubkernels.toolchain.cpu import Toolchain
 from hubkernels.toolchain.link import find_link_stubs
+
+if TYPE_CHECKING:
+    from hubkernels.build.run import Workplace
 
 WORK = ".hubkernels"
 """Folder under build/ for unfinished work and memory; its leading dot keeps it out of the client's sight."""
@@ -63,13 +68,21 @@ class Places:
         return self.work / "runs"
 
     @contextmanager
-    def scratch(self) -> Iterator[Path]:
-        """A folder for what one run has not finished. What killed ones leave is swept out by the next."""
+    def scratch(self, *, keep: bool = False) -> Iterator[Path]:
+        """A folder for what one run has not finished. What killed ones leave is swept out by the next.
+
+        keep: leave it when the run fails.
+        """
         with disk_errors(self.runs):
             self.runs.mkdir(parents=True, exist_ok=True)
-            folder = tempfile.TemporaryDirectory(dir=self.runs)
-        with folder as name:
-            yield Path(name)
+            folder = Path(tempfile.mkdtemp(dir=self.runs))
+        failed = True
+        try:
+            yield folder
+            failed = False
+        finally:
+            if not (keep and failed):
+                shutil.rmtree(folder, ignore_errors=True)
 
     def artifact(self, package: str, variant: str) -> Path:
         return (self.work / "sanitized" if self.sanitized else self.build) / package / variant
@@ -78,17 +91,19 @@ class Places:
 class Builder:
     """Builds packages of one project on this machine. environment: PATH, CXX and what the compiler reads."""
 
-    def __init__(self, project: Project, environment: Mapping[str, str], jobs: int) -> None:
+    def __init__(self, project: Project, environment: Mapping[str, str], settings: Settings) -> None:
         _require_plain(project.root)
         self.project = project
         self.surroundings = environment
         self.environment = compiler_environment(environment)
-        self.jobs = jobs
+        self.settings = settings
         self.places = Places(project.root)
         self.machine: Machine = this_machine()
         self.hashes = FileHashes(self.places.work / "hashes.json")
         self.cache = find_cache(environment, self.places.cache)
         self.rows = load_variant_table()
+        self.planned: dict[str, BuildPlan] = {}
+        """By package, the plan of the first variant that was built or tried."""
         self._tools: Toolchain | None = None
         self._headers: Headers | None = None
 
@@ -123,7 +138,7 @@ class Builder:
 
     def scan(self, package: Package, variant: Variant) -> tuple[ScannedSource, ...]:
         """The sources of one variant and all that they include."""
-        return self._scanner(package, variant).scan(compiled_sources(package, variant), self.jobs)
+        return self._scanner(package, variant).scan(compiled_sources(package, variant), self.settings.jobs)
 
     def reads(self, package: Package) -> Reads | None:
         """What the compiler reads for a package; None where earlier builds do not tell, on any variant built here."""
@@ -147,6 +162,7 @@ class Builder:
     def build(self, package: Package, variant: AnyVariant, report: Report) -> Artifact:
         """Bring one artifact up to date."""
         made = self.plan(package, variant)
+        self.planned.setdefault(package.name, made)
         folder = self.places.artifact(package.name, variant.tag)
         if not is_current(made, folder):
             from hubkernels.build.work import locked, sweep  # noqa: PLC0415 - costs a no-change build 30 ms
@@ -168,14 +184,14 @@ class Builder:
         self.cache = replace(self.cache, note=None)
 
     def _make(self, made: BuildPlan, package: Package, variant: AnyVariant, report: Report) -> Artifact:
-        from hubkernels.build.run import Workplace, keep, run_steps, take  # noqa: PLC0415 - costs a no-change build 15 ms
+        from hubkernels.build.run import keep, run_steps, take  # noqa: PLC0415 - costs a no-change build 15 ms
 
         before = self.hashes.stamps()
         provenance = self._provenance(package, variant)
         store = self.cache.store
-        with self.places.scratch() as scratch:
-            place = Workplace(package.root, self.places.work, scratch, self.jobs, self.environment)
+        with self.places.scratch(keep=self.settings.keep_scratch) as scratch:
             steps = take(made, store, scratch)
+            place = self._workplace(package, variant, scratch, len(steps), report)
             if made.library:
                 self.tools().stubs.write()
             try:
@@ -193,6 +209,16 @@ class Builder:
             if isinstance(variant, Variant) and not self.tools().sanitizers:
                 self._require_portable(made, variant, scratch, staged / made.library_name)
             return publish(made, staged, self.places.artifact(package.name, variant.tag), provenance)
+
+    def _workplace(self, package: Package, variant: AnyVariant, scratch: Path, steps: int, report: Report) -> Workplace:
+        from hubkernels.build.run import Workplace  # noqa: PLC0415 - costs a no-change build 15 ms
+
+        stable = isinstance(variant, Variant) and variant.stable_abi
+        jobs, why = limit_jobs(self.settings, steps, stable_abi=stable)
+        if why:
+            report(why)
+        verbose = self.settings.verbose
+        return Workplace(package.root, self.places.work, scratch, jobs, self.environment, verbose=verbose)
 
     def _require_portable(self, made: BuildPlan, variant: Variant, scratch: Path, library: Path) -> None:
         from hubkernels.build.abi import require_portable  # noqa: PLC0415 - costs a no-change build 50 ms

@@ -31,6 +31,7 @@ class Workplace:
     made: Path
     jobs: int
     environment: Mapping[str, str]
+    verbose: bool = False
 
 
 def take(plan: BuildPlan, store: Store, made: Path) -> tuple[Step, ...]:
@@ -96,7 +97,9 @@ def _start_ninja(plan: BuildPlan, steps: Iterable[Step], place: Workplace) -> St
     write_atomically(script, render(steps, plan.variant, str(script.parent)).encode())
     binary = Path(ninja_distribution.BIN_DIR) / "ninja"
     environment = {**place.environment, "NINJA_STATUS": STATUS, "CLICOLOR_FORCE": "0"}
-    return Stream((binary, "-f", script, "-j", str(place.jobs), "-k", "0"), cwd=place.root, env=environment)
+    options = ("-v",) if place.verbose else ()  # ninja then tells commands where it tells their labels
+    command = (binary, "-f", script, "-j", str(place.jobs), "-k", "0", *options)
+    return Stream(command, cwd=place.root, env=environment)
 
 
 def _failure(event: FailedStep, steps: tuple[Step, ...], variant: str) -> Failure:

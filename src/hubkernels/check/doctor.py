@@ -8,40 +8,24 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Literal
 
 from hubkernels.build.cache import find_cache
+from hubkernels.check import cuda
+from hubkernels.check.finding import Finding
 from hubkernels.errors import EnvironmentLacksError, InputError
 from hubkernels.host.disk import allows_programs, free_bytes
 from hubkernels.host.files import FileHashes
-from hubkernels.host.machine import python_include, require_torch, this_machine
+from hubkernels.host.machine import find_torch, python_include, require_torch, this_machine
 from hubkernels.host.process import run
 from hubkernels.model.isa import usable_isas
 from hubkernels.model.version import Version
-from hubkernels.toolchain.compiler import find_compiler
-
-State = Literal["ok", "warning", "missing"]
+from hubkernels.toolchain.compiler import Compiler, find_compiler
+from hubkernels.toolchain.nvcc import find_nvcc
 
 CLIENT = (Version((0, 17, 2)), Version((0, 18)))
 """The stock client that checks load artifacts with: from the first of these on, below the second."""
 
 ENOUGH_DISK = 1 << 30
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One fact about the machine. needed: whether a CPU build is impossible while this is missing.
-
-    apt, pip: packages that mend it, for Debian and Ubuntu, and from the package index.
-    """
-
-    subject: str
-    state: State
-    text: str
-    hint: str | None = None
-    needed: bool = False
-    apt: tuple[str, ...] = ()
-    pip: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -89,11 +73,15 @@ def _python(_: Surroundings) -> Finding:
 
 def _compiler(around: Surroundings) -> Finding:
     try:
-        compiler = find_compiler(around.environment, FileHashes(around.build / ".hubkernels/hashes.json"))
+        compiler = _find_compiler(around)
     except EnvironmentLacksError as error:
         return _missing("compiler", error, apt=() if around.environment.get("CXX") else ("g++",))
     text = f"{compiler} ({' '.join(compiler.command)}), fingerprint {compiler.fingerprint[:12]}"
     return Finding("compiler", "ok", text, needed=True)
+
+
+def _find_compiler(around: Surroundings) -> Compiler:
+    return find_compiler(around.environment, FileHashes(around.build / ".hubkernels/hashes.json"))
 
 
 def _torch(_: Surroundings) -> Finding:
@@ -175,6 +163,24 @@ def _isas(around: Surroundings) -> Finding:
     return Finding("cpu", "ok", f"{platform.machine()}: {', '.join((*reversed(usable), 'scalar'))}")
 
 
+def _cuda(around: Surroundings) -> Finding:
+    torch = find_torch()
+    try:
+        found = cuda.read_torch_cuda(torch.release, torch.root) if torch else None
+    except EnvironmentLacksError:
+        found = None  # `torch` tells of it
+    return cuda.toolkit(find_nvcc(around.environment), found, around.environment)
+
+
+def _cuda_host(around: Surroundings) -> Finding:
+    try:
+        compiler = _find_compiler(around)
+    except EnvironmentLacksError:  # `compiler` tells of it
+        return cuda.host_compiler(None, None, ())
+    others = cuda.older_compilers(compiler, around.environment)
+    return cuda.host_compiler(find_nvcc(around.environment), compiler, others)
+
+
 EXAMINATIONS: tuple[Callable[[Surroundings], Finding], ...] = (
     _command,
     _python,
@@ -187,6 +193,8 @@ EXAMINATIONS: tuple[Callable[[Surroundings], Finding], ...] = (
     _cache,
     _temp,
     _isas,
+    _cuda,
+    _cuda_host,
 )
 
 

@@ -17,7 +17,7 @@ from hubkernels.host.files import read_json_object
 from hubkernels.model.artifact import METADATA
 from hubkernels.model.digest import hashed_files
 from hubkernels.model.project import Package
-from hubkernels.model.variant import Variant
+from hubkernels.model.variant import AnyVariant
 
 REBUILD = Task("reproducible", "hubkernels.check.rebuilt:rebuild", requires=())
 TIMEOUT_S = 3600.0
@@ -28,7 +28,9 @@ _SURROUNDINGS = {"TZ": "Pacific/Kiritimati", "LC_ALL": "tr_TR.UTF-8", "LANG": "t
 """Half a world away from UTC; the Turkish locale sorts and cases its own way; sets have another order."""
 
 
-def check_reproducible(builder: Builder, package: Package, variant: Variant, report: Report) -> tuple[Violation, ...]:
+def check_reproducible(
+    builder: Builder, package: Package, variant: AnyVariant, report: Report
+) -> tuple[Violation, ...]:
     """Bring an artifact up to date, build it again from a copy of the project, and name what differs.
 
     The second build has another folder, time, number of jobs, time zone, locale, umask and hash seed, and an empty
@@ -40,7 +42,13 @@ def check_reproducible(builder: Builder, package: Package, variant: Variant, rep
         copy_sources(builder.places.root, copy)
         time.sleep(TICK_S)
         environment = {**builder.surroundings, **_SURROUNDINGS, "HUBKERNELS_CACHE": f"{scratch}/cache"}
-        order = {"project": str(copy), "package": package.name, "variant": variant.tag, "jobs": 1 + builder.jobs % 4}
+        order = {
+            "project": str(copy),
+            "package": package.name,
+            "variant": variant.tag,
+            "jobs": 1 + builder.settings.jobs % 4,
+            "environment": environment,
+        }
         second = run_in_fresh_process(REBUILD, order, timeout_s=TIMEOUT_S, environment=environment)
         return collect(variant.tag, compare(first, Path(second)))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -10,6 +12,7 @@ import typer
 
 from hubkernels import __version__
 from hubkernels.cli import (
+    about,
     bench,
     build,
     check,
@@ -21,10 +24,13 @@ from hubkernels.cli import (
     init,
     list_variants,
     plan,
+    shell,
     update_build,
 )
-from hubkernels.cli.console import error
-from hubkernels.errors import ENVIRONMENT_LACKS, HubkernelsError
+from hubkernels.cli.checks import ALIASES, CHECKS
+from hubkernels.cli.console import fail, note
+from hubkernels.cli.hash import hash_artifacts
+from hubkernels.errors import ENVIRONMENT_LACKS, INPUT_WRONG, HubkernelsError, Problem
 
 app = typer.Typer(
     name="kernel-builder",
@@ -35,17 +41,26 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command("build")(build.build)
+app.command("build-and-copy", hidden=True, help="The same as `build`.")(build.build)
 app.command("plan")(plan.plan)
 app.command("explain")(explain.explain)
 app.command("list-variants")(list_variants.list_variants)
-app.add_typer(check.app, name="check")
+app.command("check")(check.check)
+for name in ALIASES:
+    if name in CHECKS:
+        app.command(f"check-{name}", hidden=True)(check.alias(name))
 app.add_typer(bench.app, name="bench")
+app.command("hash")(hash_artifacts)
+app.command("devshell")(shell.devshell)
+app.command("testshell")(shell.serve)
 app.command("init")(init.init)
 app.command("export")(export.export)
 app.command("update-build")(update_build.update_build)
 app.command("create-pyproject")(create_pyproject.create_pyproject)
 app.command("clean")(clean.clean)
 app.command("doctor")(doctor.doctor)
+app.command("completions")(about.completions)
+app.command("generate-docs", hidden=True)(about.generate_docs)
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 - typer's callback
@@ -63,22 +78,42 @@ def _options(
     pass
 
 
+def _parser(words: Sequence[str]) -> typer.Typer:
+    """The app with the verb alone that is called: typer builds a parser for each one that it is given."""
+    called = [command for command in app.registered_commands if words and command.name == words[0]]
+    if not called:
+        return app
+    alone = copy.copy(app)
+    alone.registered_commands, alone.registered_groups = called, []
+    return alone
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; that of an interrupt, 130, is typer's."""
+    words = tuple(sys.argv[1:] if arguments is None else arguments)
+    wishes = words[: words.index("--")] if "--" in words else words  # known before they are parsed: that may fail too
     try:
-        words = sys.argv[1:] if arguments is None else list(arguments)
-        status = app(args=init.spread_backends(words) if words[:1] == ["init"] else words, standalone_mode=False)
+        spread = init.spread_backends(words) if words[:1] == ("init",) else words
+        status = _parser(words)(args=list(spread), prog_name="kernel-builder", standalone_mode=False)
     except OSError as failure:  # the safety net: where one is expected, the error names the way out
-        error(f"{failure.strerror or failure}: {failure.filename or 'input or output'}")
-        return ENVIRONMENT_LACKS
+        if "--debug" in wishes:
+            raise
+        problems = (Problem(f"{failure.strerror or failure}: {failure.filename or 'input or output'}"),)
+        return fail(problems, ENVIRONMENT_LACKS, json="--json" in wishes)
     except HubkernelsError as failure:
-        for problem in failure.problems:
-            error(str(problem))
-        return failure.exit_code
+        if "--debug" in wishes:
+            from hubkernels.cli.debug import describe  # noqa: PLC0415 - only then
+
+            note(describe(failure, os.environ))
+        return fail(failure.problems, failure.exit_code, json="--json" in wishes)
     except Exception as failure:
-        show = getattr(failure, "show", None)  # a usage error of the parser; anything else is a bug and is shown whole
+        show = getattr(failure, "show", None)  # the parser's own errors have it; anything else is a bug
         if show is None:
             raise
+        if type(failure).__name__ != "NoArgsIsHelpError":
+            from hubkernels.cli.usage import usage_problem  # noqa: PLC0415 - only then
+
+            return fail((usage_problem(failure),), INPUT_WRONG, json="--json" in wishes)
         show()
-        return int(getattr(failure, "exit_code", 2))
+        return INPUT_WRONG
     return status if isinstance(status, int) else 0

@@ -3,22 +3,40 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING, Annotated
 
-from hubkernels.cli.console import report, say, say_json
+import typer
+
+from hubkernels.cli.console import report, report_text, say, say_json
 from hubkernels.cli.options import (
     HERE,
+    Cores,
     FailFast,
     Jobs,
     Json,
+    MaxJobs,
+    Memory,
     Packages,
     ProjectFolder,
     Since,
     Variants,
+    Verbose,
     built_here,
     open_readable,
+    settings,
 )
 from hubkernels.cli.sanitize import Sanitize, use_sanitizers
 from hubkernels.cli.since import only_affected, unreadable_since
+
+if TYPE_CHECKING:
+    from hubkernels.build.pipeline import Builder
+    from hubkernels.model.artifact import Artifact
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print warnings and errors alone.")]
+Debug = Annotated[
+    bool,
+    typer.Option("--debug", help="On an error print the traceback and the environment; keep what the run has made."),
+]
 
 
 def build(  # noqa: PLR0913, PLR0917 - one parameter an option
@@ -28,38 +46,62 @@ def build(  # noqa: PLR0913, PLR0917 - one parameter an option
     jobs: Jobs = None,
     since: Since = None,
     fail_fast: FailFast = False,
+    memory: Memory = None,
+    verbose: Verbose = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
     json: Json = False,
     sanitize: Sanitize = None,
+    max_jobs: MaxJobs = None,
+    cores: Cores = None,
 ) -> None:
     """Build artifacts into build/PACKAGE/VARIANT; what has not changed is not built again."""
     from hubkernels.build.many import Failures  # noqa: PLC0415 - `--help` does without
 
-    builder, chosen = open_readable(project, packages, jobs)
+    if max_jobs:
+        report("--max-jobs: variants are built one after another; --jobs is the number of commands at a time")
+    builder, target = open_readable(project, packages, settings(jobs or cores, memory, verbose=verbose, debug=debug))
     use_sanitizers(builder, sanitize)
-    failures = Failures(report, fail_fast=fail_fast)
-    failures.add(() if packages else unreadable_since(builder, since))
-    if since is not None:  # then none may be left: a change of what cannot be built here is no failure
-        chosen = only_affected(builder, chosen, since)
-        chosen = chosen if packages else built_here(builder, chosen)
-    results: list[dict[str, object]] = []
+    hear = report_text if quiet else report
+    failures = Failures(hear, fail_fast=fail_fast)
+    failures.add(() if target.named else unreadable_since(builder, since))
+    chosen = only_affected(builder, target.packages, since)
+    if since is not None and not target.named:  # then none may be left: a change of what cannot be built is no failure
+        chosen = built_here(builder, chosen)
+    results = []
     started = time.monotonic()
-    made = builder.build_all(chosen, variant or (), report, leave_out=not packages, failures=failures)
     try:
-        for artifact in made:
-            state = "built" if artifact.fresh else "up to date"
-            if not json:
-                seconds = time.monotonic() - started
-                say(f"{state:10}  {artifact.package}  {artifact.variant}  {artifact.folder}  {seconds:.1f} s")
-            results.append(
-                {
-                    "package": artifact.package,
-                    "variant": artifact.variant,
-                    "id": artifact.op_id,
-                    "folder": str(artifact.folder),
-                    "built": artifact.fresh,
-                }
-            )
+        for artifact in builder.build_all(chosen, variant or (), hear, leave_out=not target.named, failures=failures):
+            if not (json or quiet):
+                say(_line(artifact, time.monotonic() - started))
+            results.append(_as_json(artifact))
             started = time.monotonic()
     finally:
+        _tell_editors(builder)
         if json:
             say_json(results)
+
+
+def _line(artifact: Artifact, seconds: float) -> str:
+    state = "built" if artifact.fresh else "up to date"
+    return f"{state:10}  {artifact.package}  {artifact.variant}  {artifact.folder}  {seconds:.1f} s"
+
+
+def _as_json(artifact: Artifact) -> dict[str, object]:
+    return {
+        "package": artifact.package,
+        "variant": artifact.variant,
+        "id": artifact.op_id,
+        "folder": str(artifact.folder),
+        "built": artifact.fresh,
+    }
+
+
+def _tell_editors(builder: Builder) -> None:
+    """How sources are compiled, for editors: what does not compile yet is edited too."""
+    from hubkernels.build.compile_commands import entries, write_compile_commands  # noqa: PLC0415
+
+    roots = {package.name: package.root for package in builder.project.packages}
+    found = [entry for name, plan in builder.planned.items() for entry in entries(plan, roots[name])]
+    if found:
+        write_compile_commands(builder.places.build, found)

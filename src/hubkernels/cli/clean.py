@@ -10,6 +10,7 @@ import typer
 
 from hubkernels.cli.console import columns, report, say, size_text
 from hubkernels.cli.options import HERE, Packages, ProjectFolder
+from hubkernels.cli.target import find_target
 from hubkernels.errors import InputError, Problem
 from hubkernels.model.project import PACKAGE_NAME
 
@@ -22,15 +23,13 @@ def clean(packages: Packages = None, project: ProjectFolder = HERE, cache: Cache
         _empty_cache(project, packages)
         return
     from hubkernels.build.clean import clean  # noqa: PLC0415 - `--help` does without
-    from hubkernels.build.many import find_packages  # noqa: PLC0415
     from hubkernels.build.pipeline import Places  # noqa: PLC0415
-    from hubkernels.config import read_project  # noqa: PLC0415
 
-    found = read_project(project)
-    names = [package.name for package in find_packages(found, packages or ())]
-    if not packages:
-        names += [member.name for member in found.unreadable if PACKAGE_NAME.fullmatch(member.name)]
-    removed = clean(Places(found.root), names, report, work=not packages)
+    target = find_target(project, packages or ())
+    names = [package.name for package in target.packages]
+    if not target.named:
+        names += [member.name for member in target.project.unreadable if PACKAGE_NAME.fullmatch(member.name)]
+    removed = clean(Places(target.project.root), names, report, work=not target.named)
     if not removed:
         say("nothing to remove")
         return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,17 +18,50 @@ def say(text: str = "") -> None:
     typer.echo(text)
 
 
+def _dumps(value: object, indent: int | None = None) -> str:
+    import json  # noqa: PLC0415 - `--help` does without
+
+    return json.dumps(value, indent=indent, ensure_ascii=False)
+
+
 def say_json(value: object) -> None:
-    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    typer.echo(_dumps(value, indent=2))
 
 
-def error(text: str) -> None:
-    typer.echo(f"error: {text}", err=True)
+def note(text: str) -> None:
+    typer.echo(text, err=True)
 
 
-def warnings(found: Iterable[Problem]) -> None:
-    for problem in found:
-        typer.echo(f"warning: {problem}", err=True)
+def say_problems(problems: Iterable[Problem]) -> None:
+    for problem in problems:
+        note(f"error: {problem}")
+
+
+def say_warnings(warnings: Iterable[Problem]) -> None:
+    for warning in warnings:
+        note(f"warning: {warning}")
+
+
+def problem_as_json(problem: Problem) -> dict[str, str]:
+    return {name: text for name in ("what", "where", "hint") if (text := getattr(problem, name))}
+
+
+def fail(problems: Sequence[Problem], code: int, *, json: bool) -> int:
+    """Tell why a verb ends, and return its exit code.
+
+    json: as one line, the last one on standard error, which progress may precede; standard output is for results.
+    """
+    if json:
+        note(_dumps({"exit-code": code, "problems": [problem_as_json(problem) for problem in problems]}))
+    else:
+        say_problems(problems)
+    return code
+
+
+def report_text(event: Progress | str) -> None:
+    """Print what a running build tells, but for its progress."""
+    if isinstance(event, str):
+        report(event)
 
 
 def report(event: Progress | str) -> None:
@@ -48,6 +81,21 @@ def columns(rows: Sequence[Sequence[str]]) -> None:
 def facts(values: Mapping[str, Any]) -> None:
     """Print names and values as two columns."""
     columns([(name, str(value)) for name, value in values.items()])
+
+
+_UNITS = {"": 1} | {
+    f"{letter}{suffix}".lower(): base**power
+    for power, letter in enumerate("KMGT", start=1)
+    for suffix, base in (("", 1000), ("B", 1000), ("iB", 1024))
+}
+
+
+def parse_size(text: str) -> int:
+    """Read ``8GB``, ``1.5 GiB`` or ``500000`` as a number of bytes."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower(), re.ASCII)
+    if found is None or found[2] not in _UNITS:
+        raise typer.BadParameter(f"{text!r} is no size; write it as 8GB, 1.5GiB or 500MB")
+    return int(float(found[1]) * _UNITS[found[2]])
 
 
 def size_text(size: int) -> str:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
-import shlex
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,11 +11,14 @@ from hubkernels.cli.options import HERE, Json, ProjectFolder
 from hubkernels.errors import ENVIRONMENT_LACKS
 
 if TYPE_CHECKING:
-    from hubkernels.check.doctor import Finding
+    from hubkernels.check.finding import Finding
 
 
 def doctor(project: ProjectFolder = HERE, json: Json = False) -> int:
     """Tell what this machine has and lacks for a CPU build. Exit code 3 when it cannot make one."""
+    import dataclasses  # noqa: PLC0415 - `--help` does without
+    import tempfile  # noqa: PLC0415
+
     from hubkernels.check.doctor import Surroundings, can_build, examine  # noqa: PLC0415 - `--help` does without
 
     cpuinfo = Path("/proc/cpuinfo")
@@ -38,6 +38,8 @@ def doctor(project: ProjectFolder = HERE, json: Json = False) -> int:
 
 
 def _print(findings: tuple[Finding, ...]) -> None:
+    import shlex  # noqa: PLC0415 - `--help` does without
+
     columns([(finding.state, finding.subject, _text(finding)) for finding in findings])
     for tool, lines in (
         ("apt-get install", [finding.apt for finding in findings]),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from hubkernels.cli.console import columns, say, say_json
 from hubkernels.cli.options import HERE, Json, Packages, ProjectFolder, Since, open_readable
@@ -12,17 +14,26 @@ from hubkernels.cli.since import only_affected, unreadable_since
 if TYPE_CHECKING:
     from hubkernels.model.variant import Decisions
 
+Arch = Annotated[bool, typer.Option("--arch", help="Only variants for the platform of this machine.")]
+
 
 def list_variants(
-    packages: Packages = None, project: ProjectFolder = HERE, since: Since = None, json: Json = False
+    packages: Packages = None,
+    project: ProjectFolder = HERE,
+    since: Since = None,
+    arch: Arch = False,
+    json: Json = False,
 ) -> None:
     """Print every variant: those built here, and why each other one is not."""
     from hubkernels.build.many import refuse_unreadable  # noqa: PLC0415 - `--help` does without
 
-    builder, chosen = open_readable(project, packages)
-    decisions = {package.name: builder.decide(package) for package in only_affected(builder, chosen, since)}
+    builder, target = open_readable(project, packages)
+    chosen = only_affected(builder, target.packages, since)
+    decisions = {package.name: builder.decide(package) for package in chosen}
+    if arch:
+        decisions = {name: decided.on(builder.machine.platform) for name, decided in decisions.items()}
     say_json({name: _as_json(decided) for name, decided in decisions.items()}) if json else _print(decisions)
-    if not packages:
+    if not target.named:
         refuse_unreadable(unreadable_since(builder, since))
 
 

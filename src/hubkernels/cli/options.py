@@ -9,53 +9,92 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hubkernels.cli.console import report, warnings
+from hubkernels.cli.console import parse_size, report, say_warnings
 from hubkernels.cli.since import only_affected, unreadable_since
-from hubkernels.host.cpu import usable_cores
+from hubkernels.cli.target import Target, find_target
 
 if TYPE_CHECKING:
     from hubkernels.build.pipeline import Builder
+    from hubkernels.build.settings import Settings
     from hubkernels.model.project import Package
 
+HERE = Path()
 Packages = Annotated[
-    list[str] | None, typer.Argument(metavar="[PACKAGE]...", help="Packages of the build.toml; all when none is named.")
+    list[str] | None,
+    typer.Argument(
+        metavar="KERNEL_DIR|PACKAGE",
+        help="Folder of the build.toml, and packages of it; all when none is named.",
+    ),
 ]
-ProjectFolder = Annotated[Path, typer.Option("--project", "-C", help="Folder of the build.toml.")]
-Variants = Annotated[list[str] | None, typer.Option("--variant", help="Only this variant; may be given again.")]
-Jobs = Annotated[int | None, typer.Option("--jobs", "-j", min=1, help="Commands at a time; one a core by default.")]
+ProjectFolder = Annotated[Path, typer.Option("--project", "-C", metavar="FOLDER", help="Folder of the build.toml.")]
+Variants = Annotated[
+    list[str] | None, typer.Option("--variant", metavar="TAG", help="Only this variant; may be given again.")
+]
+Jobs = Annotated[
+    int | None, typer.Option("--jobs", "-j", min=1, metavar="N", help="Commands at a time; one a core by default.")
+]
+Memory = Annotated[
+    int | None,
+    typer.Option(
+        "--memory", parser=parse_size, metavar="SIZE", help="What commands may take together; by default what is free."
+    ),
+]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "--print-build-logs", "-L", help="Print each command as it is run.")
+]
+MaxJobs = Annotated[int | None, typer.Option("--max-jobs", min=1, hidden=True, help="Variants at a time: here one.")]
+Cores = Annotated[int | None, typer.Option("--cores", min=1, hidden=True, help="As --jobs.")]
 Since = Annotated[
     str | None,
     typer.Option("--since", metavar="REF", help="Only packages that a change since this commit affects."),
 ]
 FailFast = Annotated[bool, typer.Option("--fail-fast", help="Stop at the first package that fails.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-HERE = Path()
 
 
-def open_project(
-    folder: Path, packages: Sequence[str] | None, since: str | None = None
-) -> tuple[Builder, tuple[Package, ...]]:
-    """The builder of a project on this machine, and the packages that were named, or all; since: those affected."""
+def settings(
+    jobs: int | None = None, memory: int | None = None, *, verbose: bool = False, debug: bool = False
+) -> Settings:
+    """How to run commands, as the machine allows where the user did not say.
+
+    A number of jobs that the user gave is kept, unless they gave a memory budget too.
+    """
+    from hubkernels.build.settings import Settings  # noqa: PLC0415 - `--help` does without
+    from hubkernels.host.cpu import usable_cores  # noqa: PLC0415
+    from hubkernels.host.memory import free_memory  # noqa: PLC0415
+
+    budget = memory if memory is not None or jobs is not None else free_memory()
+    return Settings(jobs or usable_cores(), budget, verbose=verbose, keep_scratch=debug)
+
+
+def open_readable(folder: Path, words: Sequence[str] | None, how: Settings | None = None) -> tuple[Builder, Target]:
+    """The builder of a project on this machine, and what the words mean.
+
+    For verbs that do what they can before they tell of members that cannot be read.
+    """
+    from hubkernels.build.pipeline import Builder  # noqa: PLC0415 - `--help` does without
+
+    target = find_target(folder, words or ())
+    say_warnings(dict.fromkeys(warning for package in target.packages for warning in package.warnings))
+    return Builder(target.project, os.environ, how or settings()), target
+
+
+def open_target(
+    folder: Path, words: Sequence[str] | None, how: Settings | None = None, since: str | None = None
+) -> tuple[Builder, Target]:
+    """As `open_readable`, and of the packages those that a change affects since the commit ``since``."""
     from hubkernels.build.many import refuse_unreadable  # noqa: PLC0415 - `--help` does without
 
-    builder, chosen = open_readable(folder, packages)
-    if not packages:
+    builder, target = open_readable(folder, words, how)
+    if not target.named:
         refuse_unreadable(unreadable_since(builder, since))
-    return builder, only_affected(builder, chosen, since)
+    return builder, target._replace(packages=only_affected(builder, target.packages, since))
 
 
-def open_readable(
-    folder: Path, packages: Sequence[str] | None, jobs: int | None = None
-) -> tuple[Builder, tuple[Package, ...]]:
-    """As `open_project`, for verbs that do what they can before they tell of members that cannot be read."""
-    from hubkernels.build.many import find_packages  # noqa: PLC0415 - `--help` does without
-    from hubkernels.build.pipeline import Builder  # noqa: PLC0415
-    from hubkernels.config import read_project  # noqa: PLC0415
-
-    project = read_project(folder)
-    builder, chosen = Builder(project, os.environ, jobs or usable_cores()), find_packages(project, packages or ())
-    warnings(dict.fromkeys(warning for package in chosen for warning in package.warnings))
-    return builder, chosen
+def open_project(folder: Path, packages: Sequence[str] | None) -> tuple[Builder, tuple[Package, ...]]:
+    """The builder of a project on this machine, and the packages that were named."""
+    builder, target = open_target(folder, packages)
+    return builder, target.packages
 
 
 def built_here(builder: Builder, packages: Sequence[Package]) -> tuple[Package, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hubkernels.cli.console import say_json
-from hubkernels.cli.options import HERE, Packages, ProjectFolder, Since, Variants, built_here, open_project
+from hubkernels.cli.options import HERE, Packages, ProjectFolder, Since, Variants, built_here, open_target
 
 
 def plan(
@@ -12,12 +12,13 @@ def plan(
     """Print every command that a build would run, as JSON; run none of them."""
     from hubkernels.build.select import choose  # noqa: PLC0415 - `--help` does without
 
-    builder, chosen = open_project(project, packages, since)
-    if not packages and len(builder.project.packages) > 1:
+    builder, target = open_target(project, packages, since=since)
+    chosen = target.packages
+    if not target.named and len(builder.project.packages) > 1:
         chosen = built_here(builder, chosen)
     plans = [
-        builder.plan(package, target).to_json()
+        builder.plan(package, each).to_json()
         for package in chosen
-        for target in choose(builder.decide(package), package, variant or ())
+        for each in choose(builder.decide(package), package, variant or ())
     ]
     say_json(plans)

@@ -61,7 +61,7 @@ def _read_text(path: Path, if_missing: str) -> str:
     try:
         return path.read_bytes().decode("utf-8")
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise InputError(Problem(f"no build.toml in {path.parent}", hint=if_missing)) from error
+        raise InputError(Problem(f"no build.toml in {path.parent.resolve()}", hint=if_missing)) from error
     except UnicodeDecodeError as error:
         raise InputError(Problem(f"{path} is not UTF-8 text: {error}", hint="save it as UTF-8")) from error
     except OSError as error:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from hubkernels.errors import EnvironmentLacksError, Problem
 
@@ -44,6 +46,18 @@ def run(
     except subprocess.TimeoutExpired as error:
         raise EnvironmentLacksError(Problem(f"{command[0]} did not end within {timeout_s:g} s")) from error
     return Finished(done.returncode, done.stdout, done.stderr)
+
+
+def become(command: Sequence[str | Path], *, env: Mapping[str, str]) -> NoReturn:
+    """Go on as another program: its exit code, its signals and its terminal are then those of this process.
+
+    Raises EnvironmentLacksError when it cannot be started.
+    """
+    words = [str(word) for word in command]
+    try:
+        os.execvpe(words[0], words, dict(env))  # noqa: S606 - it is the shell that starts programs here
+    except OSError as error:
+        raise EnvironmentLacksError(Problem(f"cannot start {words[0]}: {error.strerror}")) from error
 
 
 class Stream:

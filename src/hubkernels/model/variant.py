@@ -83,6 +83,16 @@ class Decisions:
     rejected: tuple[Rejection, ...]
     left_out: tuple[str, ...] = ()
 
+    def on(self, platform: Platform) -> Decisions:
+        """Those about variants for one platform."""
+        accepted = tuple(variant for variant in self.accepted if _runs_on(variant, platform))
+        rejected = tuple(rejection for rejection in self.rejected if _runs_on(rejection.variant, platform))
+        return Decisions(accepted, rejected, self.left_out)
+
+
+def _runs_on(variant: AnyVariant, platform: Platform) -> bool:
+    return isinstance(variant, NoarchVariant) or variant.platform == platform
+
 
 def index_by_tag(variants: Iterable[Variant]) -> dict[str, Variant]:
     """Map tags to variants; two variants that share a tag are refused, since a tag must name one build."""

@@ -1,0 +1,68 @@
+"""compile_commands.json: how each source is compiled, for clangd and other tools that read the format.
+
+It stands in build/, where clangd looks for it from any file of the project.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from hubkernels.errors import EnvironmentLacksError
+from hubkernels.host.files import write_atomically
+from hubkernels.model.plan import BuildPlan, Step
+
+FILE = "compile_commands.json"
+
+Entry = Mapping[str, Any]
+
+
+def entries(plan: BuildPlan, root: Path) -> list[Entry]:
+    """One entry a source. root: the package's folder, which commands run in."""
+    return [
+        {
+            "directory": str(root.absolute()),
+            "file": step.subject,
+            "arguments": [step.output if word == Step.OUTPUT else word for word in step.command],
+            "output": step.output,
+        }
+        for step in plan.steps
+        if step.verb == "compile" and step.subject in step.command
+    ]
+
+
+def merge(old: object, new: Iterable[Entry]) -> list[Entry]:
+    """The new entries, and the old ones of other sources that are still there; whatever else stood there is dropped."""
+    made = list(new)
+    replaced = {(entry["directory"], entry["file"]) for entry in made}
+    kept = [entry for entry in (old if isinstance(old, list) else []) if _is_alive(entry, replaced)]
+    return sorted((*kept, *made), key=lambda entry: (entry["directory"], entry["file"]))
+
+
+def _is_alive(entry: object, replaced: set[tuple[str, str]]) -> bool:
+    if not isinstance(entry, dict):
+        return False
+    directory, file = entry.get("directory"), entry.get("file")
+    if not isinstance(directory, str) or not isinstance(file, str):
+        return False
+    return (directory, file) not in replaced and Path(directory, file).is_file()
+
+
+def write_compile_commands(build: Path, new: Iterable[Entry]) -> None:
+    """Bring build/compile_commands.json up to date. A build does not fail where it cannot be written."""
+    path = build / FILE
+    try:
+        text = path.read_bytes()
+    except OSError:
+        text = b""
+    try:
+        old = json.loads(text)
+    except ValueError:
+        old = None
+    content = (json.dumps(merge(old, new), indent=1, ensure_ascii=False) + "\n").encode()
+    if content != text:
+        with contextlib.suppress(EnvironmentLacksError):
+            write_atomically(path, content)

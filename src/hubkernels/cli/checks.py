@@ -1,0 +1,164 @@
+"""The table of checks. A new one is a function from a subject to an outcome, and a row of `CHECKS`.
+
+The function looks at one package. It imports what it calls itself, so that the other verbs start without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from hubkernels.errors import InputError, Problem, nearest
+
+if TYPE_CHECKING:
+    from hubkernels.cli.verdict import Outcome, Subject
+
+
+class Check(NamedTuple):  # a dataclass costs `--help` four times as much
+    """run: raises CheckFailedError for a single finding, and any other HubkernelsError where it cannot look."""
+
+    name: str
+    summary: str
+    run: Callable[[Subject], Outcome]
+
+
+def _builds(subject: Subject) -> Outcome:
+    from hubkernels.check.builds import check_builds, find_variants  # noqa: PLC0415 - `--help` does without
+    from hubkernels.cli.verdict import Outcome  # noqa: PLC0415
+
+    built = {folder.name: folder for folder in find_variants(subject.folder)}
+    names = _named(subject, built) if subject.variants else tuple(built)
+    found = [v for v in check_builds(subject.folder) if not subject.variants or v.variant in names]
+    wrong = {violation.variant for violation in found}
+    return Outcome(
+        good=tuple(name for name in names if name not in wrong),
+        results=tuple({"variant": v.variant, "place": v.place, "what": v.what} for v in found),
+        problems=tuple(Problem(str(violation)) for violation in found),
+    )
+
+
+def _load(subject: Subject) -> Outcome:
+    from hubkernels.check.load import check_load  # noqa: PLC0415 - `--help` does without
+    from hubkernels.cli.verdict import Outcome  # noqa: PLC0415
+
+    loaded = [check_load(folder) for folder in _runnable(subject)]
+    return Outcome(
+        good=tuple(f"{a.variant}  {a.op_id}: {', '.join(a.ops)}  {a.seconds:.1f} s" for a in loaded),
+        results=tuple({"variant": a.variant, "id": a.op_id, "ops": list(a.ops)} for a in loaded),
+    )
+
+
+def _parity(subject: Subject) -> Outcome:
+    from hubkernels.check.parity import case_files, check_parity  # noqa: PLC0415 - `--help` does without
+    from hubkernels.cli.verdict import Outcome  # noqa: PLC0415
+
+    artifacts = _runnable(subject)
+    try:
+        case_files(subject.package)
+    except InputError as missing:
+        return Outcome(inapplicable=missing.problems)
+    reports = [check_parity(subject.package, folder) for folder in artifacts]
+    return Outcome(
+        good=tuple(
+            f"{report.variant}: {report.passed}/{len(report.rows)} agree with the float64 reference"
+            for report in reports
+            if not report.violations
+        ),
+        results=tuple(report.to_json() for report in reports),
+        problems=tuple(Problem(str(row), where=report.variant) for report in reports for row in report.violations),
+    )
+
+
+def _config(subject: Subject) -> Outcome:
+    from hubkernels.check.config import check_package  # noqa: PLC0415 - `--help` does without
+    from hubkernels.cli.verdict import Outcome  # noqa: PLC0415
+
+    report = check_package(subject.package)
+    if report.errors:
+        raise InputError(*report.errors)
+    warnings = (warning for warning in report.warnings if warning not in subject.package.warnings)  # told by loading
+    return Outcome(good=("build.toml and the files that it names",), warnings=tuple(warnings))
+
+
+def _abi(subject: Subject) -> Outcome:
+    from hubkernels.check.abi import check_abi, variants_by_tag  # noqa: PLC0415 - `--help` does without
+    from hubkernels.check.builds import find_variants  # noqa: PLC0415
+    from hubkernels.cli.verdict import Outcome  # noqa: PLC0415
+    from hubkernels.config.abi_policy import load_abi_policy  # noqa: PLC0415
+
+    built = {folder.name: folder for folder in find_variants(subject.folder)}
+    names = _named(subject, built) if subject.variants else tuple(built)
+    known, policy = variants_by_tag(subject.builder.rows), load_abi_policy()
+    reports = [check_abi(built[name], known, policy, subject.builder.machine.torch) for name in names]
+    violations = [violation for report in reports for violation in report.violations]
+    return Outcome(
+        good=tuple(
+            f"{report.variant}: {policy.name}, tables of {policy.date}" for report in reports if not report.violations
+        ),
+        results=tuple({"variant": v.variant, "place": v.place, "what": v.what} for v in violations),
+        problems=tuple(Problem(str(violation)) for violation in violations),
+        warnings=tuple(Problem(note, where=report.variant) for report in reports for note in report.notes),
+    )
+
+
+def _reproducible(subject: Subject) -> Outcome:
+    from hubkernels.build.select import choose  # noqa: PLC0415 - `--help` does without
+    from hubkernels.check.reproducible import check_reproducible  # noqa: PLC0415
+    from hubkernels.cli.console import report  # noqa: PLC0415
+    from hubkernels.cli.verdict import Outcome  # noqa: PLC0415
+
+    builder, package = subject.builder, subject.package
+    variants = choose(builder.decide(package), package, subject.variants)
+    found = {each.tag: check_reproducible(builder, package, each, report) for each in variants}
+    violations = [violation for differing in found.values() for violation in differing]
+    return Outcome(
+        good=tuple(f"{tag}: the same bytes twice" for tag, differing in found.items() if not differing),
+        results=tuple({"variant": v.variant, "place": v.place, "what": v.what} for v in violations),
+        problems=tuple(Problem(str(violation)) for violation in violations),
+    )
+
+
+CHECKS: Mapping[str, Check] = {
+    check.name: check
+    for check in (
+        Check("config", "build.toml, and the files that it names", _config),
+        Check("abi", "libraries load on all systems that their variant promises", _abi),
+        Check("builds", "names, files and metadata of each artifact, against what the client will demand", _builds),
+        Check("load", "each artifact that this machine can run loads: a fresh process, the stock client", _load),
+        Check("parity", "each such artifact against its float64 reference, gradients too", _parity),
+        Check("reproducible", "built again elsewhere and under other circumstances, the same bytes", _reproducible),
+    )
+}
+"""By name, in the order in which they run."""
+
+ALIASES = ("config", "abi", "builds")
+"""Checks that upstream has as verbs of their own: ``check-builds``."""
+
+
+def _runnable(subject: Subject) -> tuple[Path, ...]:
+    """The built artifacts of the variants that were named, or of all that this machine can load."""
+    from hubkernels.check.builds import find_variants  # noqa: PLC0415
+
+    built = {folder.name: folder for folder in find_variants(subject.folder)}
+    here = [variant.tag for variant in subject.builder.decide(subject.package).accepted]
+    names = _named(subject, built) if subject.variants else [name for name in built if name in here]
+    if not names:
+        what = f"no artifact of {subject.package.name} to check here; built: {', '.join(built)}"
+        raise InputError(Problem(what, hint="`kernel-builder build`"))
+    return tuple(built[name] for name in names)
+
+
+def _named(subject: Subject, built: Collection[str]) -> Sequence[str]:
+    """The variants as they were named. Raises InputError for those that are not built."""
+    missing = [
+        Problem(
+            f"{variant} of {subject.package.name} is not built; built: {', '.join(built)}",
+            hint=nearest(variant, built) or f"`kernel-builder build --variant {variant}`",
+        )
+        for variant in subject.variants
+        if variant not in built
+    ]
+    if missing:
+        raise InputError(*missing)
+    return tuple(dict.fromkeys(subject.variants))

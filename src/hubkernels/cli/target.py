@@ -1,0 +1,96 @@
+"""Which project, and which of its packages, the words of a command line mean."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from hubkernels.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    from hubkernels.model.project import Package, Project
+
+
+class Target(NamedTuple):  # a dataclass costs `--help` four times as much
+    """named: whether the packages were named; else they are all of the project."""
+
+    project: Project
+    packages: tuple[Package, ...]
+    named: bool
+
+
+def find_target(given: Path, words: Sequence[str]) -> Target:
+    """Tell the project's folder among the words from names of packages.
+
+    A word with a slash, ``.`` or ``..`` is a folder. Any other is a package where the project of ``--project`` has one
+    of that name, else a folder if it has a build.toml. Raises InputError for a word that is neither, and for two
+    folders.
+    """
+    from hubkernels.build.many import find_packages  # noqa: PLC0415 - `--help` does without
+    from hubkernels.config import read_project  # noqa: PLC0415
+
+    folders = [word for word in words if _is_path(word)]
+    project = None
+    if not folders and is_project(given):
+        project = read_project(given)
+        folders = [word for word in _strangers(project, words) if is_project(Path(word))]
+    elif not folders:
+        folders = [word for word in words if is_project(Path(word))]
+    if folders:
+        project = read_project(_lone_folder(given, folders))
+    project = project or read_project(given)
+    names = [word for word in words if word not in folders]
+    _refuse_folders(project, names)
+    return Target(project, find_packages(project, names), named=bool(names))
+
+
+def folder_of(given: Path, words: Sequence[str]) -> Path:
+    """The folder that would be read, as far as the words alone tell."""
+    folders = [word for word in words if _is_path(word)]
+    if not folders and not is_project(given):
+        folders = [word for word in words if is_project(Path(word))]
+    return Path(folders[0]) if folders else given
+
+
+def is_project(folder: Path) -> bool:
+    return (folder / "build.toml").is_file()
+
+
+def _is_path(word: str) -> bool:
+    return os.sep in word or word in {os.curdir, os.pardir}
+
+
+def _strangers(project: Project, words: Sequence[str]) -> list[str]:
+    names = (
+        *(package.name for package in project.packages),
+        *(name for member in project.unreadable for name in (member.name, member.root.name)),
+    )
+    known = {name.replace("-", "_") for name in names}
+    return [word for word in words if word.replace("-", "_") not in known]
+
+
+def _lone_folder(given: Path, folders: Sequence[str]) -> Path:
+    """The one folder. Raises InputError when there are several, counting that of ``--project``."""
+    named = [*([] if given == Path() else [f"--project {given}"]), *dict.fromkeys(folders)]
+    if len(named) > 1:
+        hint = "name one; a [workspace] with members builds several projects at once"
+        raise InputError(Problem(f"{len(named)} projects are named: {', '.join(named)}", hint=hint))
+    return Path(folders[0])
+
+
+def _refuse_folders(project: Project, names: Sequence[str]) -> None:
+    """Raises InputError for names of no package that are folders: not the name is wrong, but what is in the folder."""
+    where = (project.root / "build.toml").resolve()
+    problems = [
+        Problem(f"{name} is no package of {where}, and the folder {name} {_what_is_there(name)}")
+        for name in _strangers(project, names)
+        if Path(name).is_dir()
+    ]
+    if problems:
+        raise InputError(*problems)
+
+
+def _what_is_there(name: str) -> str:
+    return "is another project" if is_project(Path(name)) else "has no build.toml"

@@ -1,0 +1,105 @@
+"""What a check looks at, what it finds, and what becomes of that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from hubkernels.build.pipeline import Builder
+from hubkernels.cli.checks import Check
+from hubkernels.cli.console import problem_as_json
+from hubkernels.cli.target import Target
+from hubkernels.errors import CHECK_FAILED, INPUT_WRONG, HubkernelsError, Problem
+from hubkernels.model.project import Package
+
+State = Literal["ok", "failed", "skipped", "not run"]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What one check looks at. variants: those that were named; none stands for all."""
+
+    builder: Builder
+    package: Package
+    variants: tuple[str, ...] = ()
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the package's artifacts."""
+        return self.builder.places.build / self.package.name
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a check found in one package.
+
+    good: a line for each thing that is as it should be. results: what was found, for JSON. problems: what is wrong.
+    warnings: what is not wrong, and yet to be known. inapplicable: why there was nothing to look at.
+    """
+
+    good: tuple[str, ...] = ()
+    results: tuple[Mapping[str, Any], ...] = ()
+    problems: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
+    inapplicable: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of one check of one package."""
+
+    check: str
+    package: str
+    state: State
+    outcome: Outcome
+    code: int = 0
+
+    def rows(self) -> list[tuple[str, ...]]:
+        head = (self.check, self.package)
+        rows: list[tuple[str, ...]] = [("ok", *head, line) for line in self.outcome.good]
+        if self.state == "failed":
+            count = len(self.outcome.problems)
+            rows.append(("failed", *head, f"{count} problem{'s' if count > 1 else ''}, told below"))
+        elif self.state != "ok":
+            why = (*self.outcome.problems, *self.outcome.inapplicable)
+            rows.append((self.state, *head, "; ".join(problem.what for problem in why)))
+        return rows
+
+    def to_json(self) -> dict[str, Any]:
+        why = (*self.outcome.problems, *self.outcome.inapplicable)
+        return {
+            "check": self.check,
+            "package": self.package,
+            "state": self.state,
+            "results": list(self.outcome.results),
+            "problems": [problem_as_json(problem) for problem in why],
+            "warnings": [problem_as_json(warning) for warning in self.outcome.warnings],
+        }
+
+
+def judge(each: Check, subject: Subject) -> Verdict:
+    name = subject.package.name
+    try:
+        outcome = each.run(subject)
+    except HubkernelsError as error:
+        state: State = "failed" if error.exit_code == CHECK_FAILED else "not run"
+        return Verdict(each.name, name, state, Outcome(problems=error.problems), error.exit_code)
+    if outcome.problems:
+        return Verdict(each.name, name, "failed", outcome, CHECK_FAILED)
+    return Verdict(each.name, name, "skipped" if outcome.inapplicable else "ok", outcome)
+
+
+def insist(found: Iterable[Verdict], target: Target) -> list[Verdict]:
+    """A check that was named must look at something: at each package that was named, or at one at least."""
+    verdicts = list(found)
+    if not target.named and any(verdict.state != "skipped" for verdict in verdicts):
+        return verdicts
+    return [_refuse(verdict) if verdict.state == "skipped" else verdict for verdict in verdicts]
+
+
+def _refuse(verdict: Verdict) -> Verdict:
+    return Verdict(
+        verdict.check, verdict.package, "not run", Outcome(problems=verdict.outcome.inapplicable), INPUT_WRONG
+    )

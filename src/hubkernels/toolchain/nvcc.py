@@ -1,0 +1,106 @@
+"""The nvcc that a CUDA build would use: which one, of which release, and the host compilers that it accepts."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hubkernels.errors import EnvironmentLacksError
+from hubkernels.host.process import run
+from hubkernels.model.version import Version
+
+USUAL = Path("/usr/local/cuda")
+
+NEWEST_HOST: Mapping[str, Mapping[Version, int]] = {
+    "g++": {
+        Version((11, 8)): 11,
+        **dict.fromkeys((Version((12, minor)) for minor in range(4)), 12),
+        **dict.fromkeys((Version((12, minor)) for minor in (4, 5, 6)), 13),
+        **dict.fromkeys((Version((12, minor)) for minor in (8, 9)), 14),
+        Version((13, 0)): 15,
+    },
+    "clang": {
+        **dict.fromkeys((Version((12, minor)) for minor in (0, 1)), 14),
+        **dict.fromkeys((Version((12, minor)) for minor in (2, 3)), 15),
+        Version((12, 4)): 16,
+        **dict.fromkeys((Version((12, minor)) for minor in (5, 6)), 17),
+        **dict.fromkeys((Version((12, minor)) for minor in (8, 9)), 18),
+        Version((13, 0)): 20,
+    },
+}
+"""The newest major release of each host compiler, by CUDA release: for toolkits whose own header cannot be read."""
+
+_RELEASE = re.compile(r"release (\d+)\.(\d+)")
+_TOP = re.compile(r"^#\$ TOP=(.+)$", re.MULTILINE)
+_LIMITS = {
+    "g++": re.compile(r"^#\s*if __GNUC__ > (\d+)\s*$", re.MULTILINE),
+    "clang": re.compile(r"unsupported clang version! clang version must be less than (\d+)"),
+}
+
+
+@dataclass(frozen=True)
+class Nvcc:
+    """why: how it was found. newest_host: by family of compiler, the newest major release that it accepts."""
+
+    path: str
+    release: Version
+    why: str
+    newest_host: Mapping[str, int]
+
+
+def find_nvcc(environment: Mapping[str, str], usual: Path = USUAL) -> Nvcc | None:
+    """The first that runs of: below CUDA_HOME, below CUDA_PATH, on PATH, in the usual place."""
+    for path, why in _places(environment, usual):
+        try:
+            release = parse_release(run((path, "--version"), timeout_s=30).output)
+        except EnvironmentLacksError:
+            continue
+        if release:
+            return Nvcc(path, release, why, _newest_host(path, release))
+    return None
+
+
+def parse_release(text: str) -> Version | None:
+    """The release in what ``nvcc --version`` prints."""
+    found = _RELEASE.search(text)
+    return Version((int(found[1]), int(found[2]))) if found else None
+
+
+def parse_limits(header: str) -> dict[str, int]:
+    """The newest major release of each host compiler that crt/host_config.h lets through."""
+    found = {family: pattern.search(header) for family, pattern in _LIMITS.items()}
+    excluded = {"g++": 0, "clang": 1}  # one names the last that is accepted, the other the first that is not
+    return {family: int(match[1]) - excluded[family] for family, match in found.items() if match}
+
+
+def table_limits(release: Version) -> dict[str, int]:
+    """The same from the table; empty for releases that it does not have."""
+    return {family: table[release] for family, table in NEWEST_HOST.items() if release in table}
+
+
+def _places(environment: Mapping[str, str], usual: Path) -> Iterator[tuple[str, str]]:
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        if folder := environment.get(variable):
+            yield str(Path(folder, "bin/nvcc")), f"by {variable}"
+    if path := shutil.which("nvcc", path=environment.get("PATH")):
+        yield path, "first on PATH"
+    yield str(usual / "bin/nvcc"), "in the usual place"
+
+
+def _newest_host(path: str, release: Version) -> dict[str, int]:
+    """By the toolkit's header, which nvcc itself goes by, else by the table."""
+    top = _TOP.search(run((path, "--dryrun", "-x", "cu", "/dev/null"), timeout_s=30).errors)
+    for folder in Path(top[1]).glob("targets/*/include") if top else ():
+        if limits := _read_limits(folder):
+            return limits
+    return (_read_limits(Path(top[1], "include")) if top else {}) or table_limits(release)
+
+
+def _read_limits(include: Path) -> dict[str, int]:
+    try:
+        return parse_limits((include / "crt/host_config.h").read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        return {}

@@ -1,0 +1,195 @@
+"""`check` with any number of names: which checks run, in which order, what each leaves, and the exit code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hubkernels.cli import check as verb
+from hubkernels.cli.checks import Check
+from hubkernels.cli.verdict import Outcome, Subject
+from hubkernels.errors import CheckFailedError, EnvironmentLacksError, Problem
+from tests.conftest import Cli, SmallProject
+
+WORKSPACE = """\
+[workspace]
+schema = 1
+general = { edition = 5, license = "MIT", backends = ["cpu"], version = 1 }
+[package.one]
+general = { version = 1 }
+torch = { src = [] }
+[package.two]
+general = { version = 1 }
+torch = { src = [] }
+"""
+
+
+def good(subject: Subject) -> Outcome:
+    return Outcome(good=(f"variant of {subject.package.name}",), results=({"variants": list(subject.variants)},))
+
+
+def wrong(subject: Subject) -> Outcome:
+    return Outcome(problems=(Problem(f"{subject.package.name} is bad", "a file:1"), Problem("and ugly")))
+
+
+def warns(subject: Subject) -> Outcome:
+    return Outcome(good=(subject.package.name,), warnings=(Problem("the file is old", "build.toml:1"),))
+
+
+def raises(subject: Subject) -> Outcome:
+    raise CheckFailedError(f"{subject.package.name} crashes")
+
+
+def lacks(subject: Subject) -> Outcome:
+    raise EnvironmentLacksError(Problem(f"no client for {subject.package.name}", hint="install it"))
+
+
+def only_one(subject: Subject) -> Outcome:
+    if subject.package.name == "one":
+        return good(subject)
+    return Outcome(inapplicable=(Problem(f"{subject.package.name} names no case file"),))
+
+
+def nothing(subject: Subject) -> Outcome:
+    return Outcome(inapplicable=(Problem(f"{subject.package.name} names no case file"),))
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two packages, and a table of checks that need no artifacts."""
+    checks = {
+        "good": good,
+        "wrong": wrong,
+        "raises": raises,
+        "lacks": lacks,
+        "some": only_one,
+        "none": nothing,
+        "warns": warns,
+    }
+    monkeypatch.setattr(verb, "CHECKS", {name: Check(name, f"it is {name}", run) for name, run in checks.items()})
+    (tmp_path / "build.toml").write_text(WORKSPACE, encoding="utf-8")
+    return tmp_path
+
+
+def rows(text: str) -> list[list[str]]:
+    return [line.split("  ") for line in text.splitlines()]
+
+
+def test_named_checks_run_in_the_order_of_the_table_and_all_are_reported(project: Path, cli: Cli) -> None:
+    ran = cli("check", "wrong", "one", "good", "--project", project)
+    assert ran.code == 1
+    assert rows(ran.out) == [
+        ["ok", "good", "one", "variant of one"],
+        ["failed", "wrong", "one", "2 problems, told below"],
+    ]
+    assert ran.err == "error: one is bad\n  --> a file:1\nerror: and ugly\n"
+
+
+def test_without_a_name_all_run(project: Path, cli: Cli) -> None:
+    ran = cli("check", project, "one")
+    assert [(row[0], row[1]) for row in rows(ran.out)] == [
+        ("ok", "good"),
+        ("failed", "wrong"),
+        ("failed", "raises"),
+        ("not run", "lacks"),
+        ("ok", "some"),
+        ("skipped", "none"),
+        ("ok", "warns"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("checks", "code"),
+    [(["good"], 0), (["good", "raises"], 1), (["wrong", "lacks", "good"], 3), (["good", "some"], 0), (["none"], 2)],
+)
+def test_the_exit_code_is_that_of_the_worst(project: Path, cli: Cli, checks: list[str], code: int) -> None:
+    assert cli("check", *checks, "--project", project).code == code
+
+
+def test_one_package_that_fails_does_not_hide_the_other(project: Path, cli: Cli) -> None:
+    ran = cli("check", "lacks", project)
+    assert rows(ran.out) == [
+        ["not run", "lacks", "one", "no client for one"],
+        ["not run", "lacks", "two", "no client for two"],
+    ]
+    assert ran.err == "".join(f"error: no client for {name}\n  hint: install it\n" for name in ("one", "two"))
+
+
+def test_a_check_that_does_not_apply_is_said_to_be_skipped(project: Path, cli: Cli) -> None:
+    ran = cli("check", "some", project)
+    assert (ran.code, rows(ran.out)[1]) == (0, ["skipped", "some", "two", "two names no case file"])
+
+
+def test_a_check_and_a_package_that_are_both_named_must_meet(project: Path, cli: Cli) -> None:
+    ran = cli("check", "some", "two", "--project", project)
+    assert (ran.code, ran.err) == (2, "error: two names no case file\n")
+    assert rows(ran.out) == [["not run", "some", "two", "two names no case file"]]
+
+
+def test_a_package_that_is_called_as_a_check_is_named_by_option(project: Path, cli: Cli) -> None:
+    text = (project / "build.toml").read_text(encoding="utf-8").replace("package.two", "package.good")
+    (project / "build.toml").write_text(text, encoding="utf-8")
+    ran = cli("check", "good", "--package", "good", "--project", project)
+    assert rows(ran.out) == [["ok", "good", "good", "variant of good"]]
+
+
+def test_json_has_one_object_for_each_check_of_each_package(project: Path, cli: Cli) -> None:
+    ran = cli("check", "wrong", "good", "one", "--variant", "x", "--json", "--project", project)
+    assert (ran.code, ran.err) == (1, "")
+    assert json.loads(ran.out) == [
+        {
+            "check": "good",
+            "package": "one",
+            "state": "ok",
+            "results": [{"variants": ["x"]}],
+            "problems": [],
+            "warnings": [],
+        },
+        {
+            "check": "wrong",
+            "package": "one",
+            "state": "failed",
+            "results": [],
+            "problems": [{"what": "one is bad", "where": "a file:1"}, {"what": "and ugly"}],
+            "warnings": [],
+        },
+    ]
+
+
+def test_a_warning_is_told_once_and_fails_nothing(project: Path, cli: Cli) -> None:
+    ran = cli("check", "warns", project)
+    assert (ran.code, ran.err) == (0, "warning: the file is old\n  --> build.toml:1\n")
+    found = json.loads(cli("check", "warns", project, "--json").out)
+    assert [item["warnings"] for item in found] == [[{"what": "the file is old", "where": "build.toml:1"}]] * 2
+
+
+def test_a_word_that_is_nothing_is_held_against_packages_and_checks(project: Path, cli: Cli) -> None:
+    ran = cli("check", "godo", "--project", project)
+    assert ran.code == 2
+    assert "no package godo in" in ran.err
+    assert "error: godo is no check\n  hint: did you mean good?\n" in ran.err
+
+
+def test_nothing_built_is_no_pass_and_is_told_once(small: SmallProject, cli: Cli) -> None:
+    ran = cli("check", "builds", "load", "--project", small.root)
+    assert ran.code == 2
+    assert [row[:2] for row in rows(ran.out)] == [["not run", "builds"], ["not run", "load"]]
+    assert ran.err.count("nothing is built in") == 1
+
+
+@pytest.mark.parametrize("words", [("check", "builds"), ("check-builds",)])
+def test_upstreams_verb_is_the_check(small: SmallProject, cli: Cli, words: tuple[str, ...]) -> None:
+    ran = cli(*words, small.root)
+    assert (ran.code, rows(ran.out)[0][:3]) == (2, ["not run", "builds", "my-kernel"])
+
+
+def test_a_variant_that_is_named_is_all_that_is_looked_at(small: SmallProject, cli: Cli) -> None:
+    for tag in ("torch-stable-abi210-cpu-x86_64-linux", "torch213-cxx11-cpu-x86_64-linux"):
+        (small.root / "build/my-kernel" / tag).mkdir(parents=True)
+        (small.root / "build/my-kernel" / tag / "metadata.json").write_text("{}", encoding="utf-8")
+    ran = cli("check", "builds", small.root, "--variant", "torch213-cxx11-cpu-x86_64-linux", "--json")
+    (found,) = json.loads(ran.out)
+    assert {result["variant"] for result in found["results"]} == {"torch213-cxx11-cpu-x86_64-linux"}
+    assert "is not built; built:" in cli("check", "builds", small.root, "--variant", "other").err
