@@ -10,7 +10,7 @@ from hubkernels.host.machine import TorchSdk
 from hubkernels.model.variant import Variant
 from hubkernels.model.version import Version
 from hubkernels.toolchain.compiler import Compiler
-from hubkernels.toolchain.sanitizer import sanitizer_flags
+from hubkernels.toolchain.sanitizer import sanitized_link_flags, sanitizer_flags
 
 LIMITED_API = "0x03090000"
 """abi3 of Python 3.9: one binary for every later Python."""
@@ -58,11 +58,11 @@ class Toolchain:
 
     def link_flags(self) -> tuple[str, ...]:
         """Flags of the link, before its objects."""
-        symbols = "" if self.sanitizers else "-s,"  # their reports name functions and lines
+        if self.sanitizers:
+            return sanitized_link_flags(self.compiler, self.sanitizers)
         return (
             "-shared",
-            f"-Wl,--no-as-needed,--build-id=none,{symbols}-z,noexecstack,-z,relro,-z,now",
-            *sanitizer_flags(self.compiler, self.sanitizers),
+            "-Wl,--no-as-needed,--build-id=none,-s,-z,noexecstack,-z,relro,-z,now",
         )
 
     def link_libraries(self) -> tuple[str, ...]:
