@@ -14,14 +14,6 @@ from hubkernels.cli import main
 
 REPOSITORY = Path(__file__).parent.parent
 
-COSTS = {
-    "toolchain": ("compiler",),
-    "client": ("compiler", "torch"),
-    "ops": ("compiler", "torch"),
-    "sanitizers": ("compiler", "torch", "slow"),
-}
-"""Markers of whole folders; unit and golden cost nothing."""
-
 BUILD_TOML = """\
 [general]
 name = "{name}"
@@ -192,13 +184,6 @@ class Ran:
 Cli = Callable[..., Ran]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        folder = item.path.relative_to(REPOSITORY / "tests").parts[0]
-        for cost in COSTS.get(folder, ()):
-            item.add_marker(cost)
-
-
 @pytest.fixture(scope="session", autouse=True)
 def session_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The tests share a cache of their own."""
@@ -235,3 +220,19 @@ def small(tmp_path: Path) -> SmallProject:
 def environment(**changes: str) -> dict[str, str]:
     """The environment of this process with changes."""
     return {**os.environ, **changes}
+
+
+COSTS = {
+    "toolchain": ("compiler",),
+    "client": ("compiler", "torch"),
+    "ops": ("compiler", "torch"),
+    "sanitizers": ("compiler", "torch", "slow"),
+}
+"""Markers of whole folders; unit and golden cost nothing."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        folder = item.path.relative_to(REPOSITORY / "tests").parts[0]
+        for cost in COSTS.get(folder, ()):
+            item.add_marker(cost)

@@ -105,7 +105,7 @@ def linked(compiled: Compiled, plan: BuildPlan, folder: Path) -> tuple[Path, str
 def places_of(link_map: str, names: dict[str, str]) -> Iterator[tuple[range, str]]:
     """Where a map puts the code of each object. names: sources by the names of their objects."""
     for start, size, path in re.findall(r"^ \.text\S*\s+0x(\w+)\s+0x(\w+)\s(.+)$", link_map, re.MULTILINE):
-        if int(size, 16) and Path(path).name in names:
+        if int(start, 16) and int(size, 16) and Path(path).name in names:  # what was left out stands at 0
             yield range(int(start, 16), int(start, 16) + int(size, 16)), names[Path(path).name]
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from hubkernels.check.violation import Violation, collect
 from hubkernels.errors import EnvironmentLacksError, Problem
 from hubkernels.host.process import run
-from hubkernels.model.plan import BuildPlan
+from hubkernels.model.plan import BuildPlan, Step
 
 _NO_INSTRUCTIONS = re.compile(r"-m(tune=|no-|cmodel=|prefer-|tls-|stack|branch-|align|indirect-|fentry|recip).*")
 _WIDE_FLAGS = re.compile(r"-m(avx512|avx10|apx|arch=).*")
@@ -55,13 +55,15 @@ class Instruction:
     text: str
 
 
-def check_isa(plan: BuildPlan, root: Path, environment: Mapping[str, str]) -> tuple[Violation, ...]:
-    """Every violation in the objects of a plan that has been built. root: the package's folder.
+def check_isa(
+    plan: BuildPlan, object_of: Callable[[Step], Path], environment: Mapping[str, str]
+) -> tuple[Violation, ...]:
+    """Every violation in the objects of a plan that has been built. object_of: where a step's output is.
 
     Nothing where no source has flags of an instruction set of x86-64, the one whose code is read.
     """
     objects = tuple(
-        IsaObject(step.subject, isa_flags(step.command), root / step.output)
+        IsaObject(step.subject, isa_flags(step.command), object_of(step))
         for step in plan.steps
         if step.verb == "compile"
     )

@@ -11,7 +11,7 @@ from hubkernels.model.variant import Variant
 from hubkernels.model.version import Version
 from hubkernels.toolchain.compiler import Compiler
 from hubkernels.toolchain.link import COMPAT_FLAGS, LinkStubs
-from hubkernels.toolchain.sanitizer import sanitizer_flags
+from hubkernels.toolchain.sanitizer import sanitized_link_flags, sanitizer_flags
 
 LIMITED_API = "0x03090000"
 """abi3 of Python 3.9: one binary for every later Python."""
@@ -67,14 +67,12 @@ class Toolchain:
 
     def link_flags(self) -> tuple[str, ...]:
         """Flags of the link, before its objects."""
-        hardening = "-z,noexecstack,-z,relro,-z,now"
-        if self.sanitizers:  # their reports name functions and lines, and their runtime is this machine's
-            flags = sanitizer_flags(self.compiler, self.sanitizers)
-            return ("-shared", f"-Wl,--no-as-needed,--build-id=none,{hardening}", *flags)
+        if self.sanitizers:
+            return sanitized_link_flags(self.compiler, self.sanitizers)
         return (
             "-shared",
             "-nostdlib",  # the libraries of this machine are too new: link_libraries names all there are
-            f"-Wl,--no-as-needed,--build-id=none,-s,{hardening}",
+            "-Wl,--no-as-needed,--build-id=none,-s,-z,noexecstack,-z,relro,-z,now",
             "-Wl,--gc-sections,--exclude-libs,ALL",
             str(self.compiler.runtime / "crtbeginS.o"),
         )
