@@ -196,25 +196,29 @@ def _variant(package: Package, backend: Backend, torch: Version, builder: Builde
 
 def _variant_flags(package: Package, backend: Backend, builder: Builder) -> Iterator[str]:
     """The flags of every source, for each compiler and each torch that changes them."""
-    for family, condition in (("g++", "if(NOT CMAKE_CXX_COMPILER_ID MATCHES Clang)"), ("clang", "else()")):
-        tools = replace(builder.tools(), compiler=replace(builder.tools().compiler, family=family))
-        yield condition
-        known: tuple[str, ...] = ()
-        for torch in sorted({torch for row in builder.rows if row.backend == backend for torch in row.torch}):
-            flags = tools.compile_flags(_variant(package, backend, torch, builder))
-            if flags != known:
-                yield from _indented(_variant_set(flags, torch if known else None))
-            known = flags
+    yield "if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)"
+    yield from _indented(_flags_of("g++", "VARIANT_FLAGS", package, backend, builder))
+    yield "else()"
+    yield from _indented(_flags_of("clang", "VARIANT_FLAGS", package, backend, builder))
     yield "endif()"
+    if backend == ROCM:  # whose device compiler is a clang, whatever compiles the C++ sources
+        yield from _flags_of("clang", "DEVICE_VARIANT_FLAGS", package, backend, builder)
+    else:
+        yield "set(DEVICE_VARIANT_FLAGS ${VARIANT_FLAGS})"
 
 
-def _variant_set(flags: Sequence[str], since: Version | None) -> Iterator[str]:
-    if since is None:
-        yield from _set("VARIANT_FLAGS", flags)
-        return
-    yield f"if(TORCH_VERSION VERSION_GREATER_EQUAL {since})"
-    yield from _indented(_set("VARIANT_FLAGS", flags))
-    yield "endif()"
+def _flags_of(family: str, name: str, package: Package, backend: Backend, builder: Builder) -> Iterator[str]:
+    tools = replace(builder.tools(), compiler=replace(builder.tools().compiler, family=family))
+    known: tuple[str, ...] = ()
+    for torch in sorted({torch for row in builder.rows if row.backend == backend for torch in row.torch}):
+        flags = tools.compile_flags(_variant(package, backend, torch, builder))
+        if flags != known and known:
+            yield f"if(TORCH_VERSION VERSION_GREATER_EQUAL {torch})"
+            yield from _indented(_set(name, flags))
+            yield "endif()"
+        elif flags != known:
+            yield from _set(name, flags)
+        known = flags
 
 
 def _set(name: str, words: Sequence[str]) -> Iterator[str]:
