@@ -266,3 +266,12 @@ def test_a_workspace_is_exported_first(cli: Cli, tmp_path: Path) -> None:
     ran = cli("create-pyproject", root, tmp_path)
     assert ran.code == 2
     assert "`kernel-builder export` writes upstream's form first" in ran.err
+
+
+def test_a_package_for_other_backends_only_has_no_tree(project: SmallProject, cli: Cli) -> None:
+    text = (project.root / "build.toml").read_text().replace('"cpu"', '"metal"').replace("cpu/kernel.cpp", "a.metal")
+    (project.root / "build.toml").write_text(text)
+    (project.root / "a.metal").write_text("")
+    ran = cli("create-pyproject", project.root)
+    assert ran.code == 2
+    assert "there is one for cpu, cuda, rocm, xpu" in ran.err
