@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from hubkernels.host.machine import find_torch
+from hubkernels.model.version import Version
 from tests.conftest import Cli, SmallProject
 
 pytest.importorskip("torch", reason="builds take the headers of an installed torch")
@@ -165,6 +166,40 @@ def test_cuda_sections_get_their_language_capabilities_and_flags(
     run("ninja", "-C", out, *(name.rstrip(":") for name in objects[:1]))
 
 
+def test_hip_sections_get_their_language_architectures_and_flags(
+    devices: SmallProject, cli: Cli, tmp_path: Path
+) -> None:
+    """CMake is told that clang is a HIP compiler, and finds an empty ROCm."""
+    clang = shutil.which("clang++") or "clang++"
+    package = tmp_path / "rocm/lib/cmake/hip-lang/hip-lang-config.cmake"
+    package.parent.mkdir(parents=True)
+    package.write_text("add_library(hip-lang::device INTERFACE IMPORTED GLOBAL)\n")
+    assert cli("create-pyproject", devices.root, tmp_path).code == 0
+    known = {"": clang, "_ID": "Clang", "_ID_RUN": "1", "_FORCED": "ON", "_ROCM_ROOT": str(tmp_path / "rocm")}
+    options = (f"-DCMAKE_HIP_COMPILER{name}={value}" for name, value in known.items())
+    done = configure(tmp_path, tmp_path / "out", "-DBACKEND=rocm", *options)
+    assert done.returncode == 0, done.stderr
+    device = commands(tmp_path / "out")["double.cu"]
+    assert {"-std=c++20", "-DROCM_KERNEL", "--offload-arch=gfx942", "-ffast-math", "hip"} <= set(device)
+    assert "-fno-gnu-unique" not in device, "clang does not know it"
+
+
+def test_the_full_abi_takes_the_standard_of_the_torch_that_is_there(
+    project: SmallProject, cli: Cli, tmp_path: Path
+) -> None:
+    text = (project.root / "build.toml").read_text().replace('stable-abi = "2.10"\n', "")
+    (project.root / "build.toml").write_text(text)
+    assert cli("create-pyproject", project.root, tmp_path).code == 0
+    assert configure(tmp_path, tmp_path / "out").returncode == 0
+    torch = find_torch()
+    assert torch
+    standard = "-std=c++20" if torch.version >= Version((2, 12)) else "-std=c++17"
+    assert standard in commands(tmp_path / "out")["kernel.cpp"]
+    text = (tmp_path / "CMakeLists.txt").read_text()
+    assert text.index('"-std=c++17"') < text.index("VERSION_GREATER_EQUAL 2.12") < text.index('"-std=c++20"')
+    assert 'TAG "torch${TORCH_DIGITS}-cxx11-cpu-${CMAKE_SYSTEM_PROCESSOR}-linux"' in text
+
+
 def test_sycl_sections_get_their_flags(devices: SmallProject, cli: Cli, tmp_path: Path) -> None:
     """No SYCL compiler here: CMake is told that g++ is one, and configures."""
     assert cli("create-pyproject", devices.root, tmp_path).code == 0
@@ -231,3 +266,12 @@ def test_a_workspace_is_exported_first(cli: Cli, tmp_path: Path) -> None:
     ran = cli("create-pyproject", root, tmp_path)
     assert ran.code == 2
     assert "`kernel-builder export` writes upstream's form first" in ran.err
+
+
+def test_a_package_for_other_backends_only_has_no_tree(project: SmallProject, cli: Cli) -> None:
+    text = (project.root / "build.toml").read_text().replace('"cpu"', '"metal"').replace("cpu/kernel.cpp", "a.metal")
+    (project.root / "build.toml").write_text(text)
+    (project.root / "a.metal").write_text("")
+    ran = cli("create-pyproject", project.root)
+    assert ran.code == 2
+    assert "there is one for cpu, cuda, rocm, xpu" in ran.err

@@ -194,3 +194,20 @@ def test_our_own_package_exports_and_the_clients_parser_reads_it(cli: Cli, tmp_p
     flags = {section.name: section.cxx_flags for section in package.sections}
     assert flags["cpu_avx512_bf16"] == (*ISAS["avx512-bf16"].flags, "-ffp-contract=off")
     assert {"rms_norm_cpu/rms_norm_cpu.cpp", "rms_norm_cpu/rms_norm_avx2.cpp"} <= files_of(tmp_path / "done")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "export needs a folder"),
+        (("done", "--variant", "torch-cpu"), "with --wheel only"),
+        (("done", "--output", "there"), "with --wheel only"),
+        (("done", "--wheel"), "takes no DEST"),
+        (("--wheel", "--force"), "takes no DEST"),
+    ],
+)
+def test_options_of_the_other_form_are_refused(workspace: Path, cli: Cli, words: tuple[str, ...], said: str) -> None:
+    ran = cli("export", "two-plus", *words, "--project", workspace)
+    assert ran.code == 2
+    assert said in ran.err
+    assert not Path("done").exists()

@@ -27,7 +27,7 @@ def create_pyproject(  # noqa: PLR0913, PLR0917 - typer makes options of paramet
     kernel_dirty: Annotated[bool, typer.Option("--kernel-dirty", help="Note that the sources differ from it.")] = False,
 ) -> None:
     """Write setup.py, pyproject.toml and CMakeLists.txt for an editable install, or for work with CMake."""
-    from hubkernels.export.cmake import render_tree, stamp  # noqa: PLC0415 - `--help` does without
+    from hubkernels.export.pyproject import render_tree, stamp  # noqa: PLC0415 - `--help` does without
     from hubkernels.host.tree import write_tree  # noqa: PLC0415
 
     builder, packages = open_project(kernel_dir, ())

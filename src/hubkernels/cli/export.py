@@ -13,6 +13,8 @@ from hubkernels.cli.console import report, say
 from hubkernels.cli.options import HERE, ProjectFolder, Variants, open_project
 from hubkernels.errors import InputError, Problem
 
+_NEEDS = "export needs a folder to write to, and takes --variant and --output with --wheel only"
+
 
 def export(  # noqa: PLR0913, PLR0917 - typer makes options of parameters
     package: Annotated[str, typer.Argument(metavar="PACKAGE", help="A package of the build.toml.")],
@@ -25,12 +27,14 @@ def export(  # noqa: PLR0913, PLR0917 - typer makes options of parameters
 ) -> None:
     """Write one package as a project of its own in upstream's form, or its artifacts as pip wheels."""
     if wheel:
+        if folder is not None or force:
+            raise InputError(Problem("--wheel takes no DEST and no --force", hint="name the folder with --output"))
         _wheels(package, variant or [], output, project)
         return
     from hubkernels.export.project import export_project  # noqa: PLC0415 - `--help` does without
 
-    if folder is None:
-        raise InputError(Problem("export needs a folder to write to", hint=f"kernel-builder export {package} FOLDER"))
+    if folder is None or variant or output != HERE:
+        raise InputError(Problem(_NEEDS, hint=f"kernel-builder export {package} FOLDER, or --wheel"))
     builder, (chosen,) = open_project(project, [package])
     done = export_project(chosen, builder, folder, report, force=force)
     say(f"exported {chosen.name} to {folder}: {len(done.files)} files")

@@ -23,10 +23,10 @@ endif()
 string(REGEX REPLACE "^([0-9]+)\\.([0-9]+).*$" "\\1\\2" BACKEND_DIGITS "${backend_version}")
 if(CMAKE_BUILD_TYPE STREQUAL "Debug")
   list(APPEND VARIANT_FLAGS -O0 -g -UNDEBUG)
+  list(APPEND DEVICE_VARIANT_FLAGS -O0 -g -UNDEBUG)
 endif()
 
-# The host flags of a device compiler: nvcc takes those of the language itself, and hands on the others.
-set(DEVICE_VARIANT_FLAGS ${VARIANT_FLAGS})
+# nvcc takes flags of the language itself, and hands on the others.
 if(BACKEND STREQUAL "cuda")
   list(TRANSFORM DEVICE_VARIANT_FLAGS REPLACE "^(-[fmW].*)$" "-Xcompiler=\\1")
 endif()
