@@ -30,7 +30,7 @@ from hubkernels.host.machine import find_torch
 from hubkernels.model.artifact import METADATA, with_digest
 from hubkernels.model.backend import CPU
 from hubkernels.model.digest import digest_folder
-from hubkernels.model.variant import Platform, Variant
+from hubkernels.model.variant import NoarchVariant, Platform, Variant
 from tests.conftest import Cli, Ran, SmallProject
 
 pytest.importorskip("torch", reason="builds take the headers of an installed torch")
@@ -184,7 +184,7 @@ def test_python_files_alone_run_anywhere(built: SmallProject, tmp_path: Path) ->
     metadata = json.loads((folder / METADATA).read_text())
     (folder / METADATA).write_text(json.dumps(with_digest(metadata, digest_folder(folder))))
     (package,) = load_project(built.root).packages
-    wheel = write_wheel(plan_wheel(package, None, folder, {}), tmp_path, None)
+    wheel = write_wheel(plan_wheel(package, NoarchVariant(CPU), folder, {}), tmp_path, None)
     assert wheel.name == "my_kernel-1+cpu-py3-none-any.whl"
     with zipfile.ZipFile(wheel) as archive:
         assert b"Root-Is-Purelib: true\n" in archive.read("my_kernel-1+cpu.dist-info/WHEEL")
