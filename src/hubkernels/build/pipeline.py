@@ -109,9 +109,7 @@ class Builder:
             (target, path, self.hashes.sha256(str(package.root / path)) or "")
             for target, path in shipped_python(package)
         )
-        made = plan(package, variant, self.tools(), Inputs(scanned, python))
-        self.hashes.save()
-        return made
+        return plan(package, variant, self.tools(), Inputs(scanned, python))
 
     def renew(self) -> None:
         """Look at every file anew: what was read earlier in this run may have changed since."""
@@ -183,11 +181,14 @@ class Builder:
 
         leave_out: pass over packages without a variant here, unless that is all of them.
         """
-        for package, variants in self._choose(tuple(packages), tuple(tags), report, leave_out=leave_out):
-            for variant in variants:
-                yield self.build(package, variant, report)
-            self._report_strays(package, report)
-        self.cache.trim()
+        try:
+            for package, variants in self._choose(tuple(packages), tuple(tags), report, leave_out=leave_out):
+                for variant in variants:
+                    yield self.build(package, variant, report)
+                self._report_strays(package, report)
+        finally:
+            self.hashes.save()
+            self.cache.trim()
 
     def _report_strays(self, package: Package, report: Report) -> None:
         """Artifacts that build.toml no longer makes: the client may prefer one to what was built now."""

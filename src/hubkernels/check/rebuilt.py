@@ -11,11 +11,11 @@ from hubkernels.build.select import choose
 from hubkernels.config import load_project
 
 
-def rebuild(project: str, package: str, variant: str, jobs: int) -> str:
+def rebuild(project: str, package: str, variant: str, jobs: int, environment: dict[str, str]) -> str:
     """Build a variant of a package in the folder ``project`` and tell the folder of its artifact."""
     os.umask(0o077)
     found = load_project(Path(project))
-    builder = Builder(found, os.environ, jobs)
+    builder = Builder(found, environment, jobs)
     (chosen,) = find_packages(found, (package,))
     (wanted,) = choose(builder.decide(chosen), chosen, (variant,))
     return str(builder.build(chosen, wanted, _silent).folder.absolute())

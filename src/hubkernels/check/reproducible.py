@@ -40,7 +40,13 @@ def check_reproducible(builder: Builder, package: Package, variant: Variant, rep
         copy_sources(builder.places.root, copy)
         time.sleep(TICK_S)
         environment = {**builder.surroundings, **_SURROUNDINGS, "HUBKERNELS_CACHE": f"{scratch}/cache"}
-        order = {"project": str(copy), "package": package.name, "variant": variant.tag, "jobs": 1 + builder.jobs % 4}
+        order = {
+            "project": str(copy),
+            "package": package.name,
+            "variant": variant.tag,
+            "jobs": 1 + builder.jobs % 4,
+            "environment": environment,
+        }
         second = run_in_fresh_process(REBUILD, order, timeout_s=TIMEOUT_S, environment=environment)
         return collect(variant.tag, compare(first, Path(second)))
 
