@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -91,7 +92,13 @@ def test_the_check_needs_no_client(small: SmallProject) -> None:
         f"main(['hubkernels.check.rebuilt:rebuild', {str(small.root / 'order')!r}, {str(small.root / 'answer')!r}])\n"
     )
     tag = "torch-stable-abi210-cpu-x86_64-linux"
-    arguments = {"project": str(small.root), "package": "my-kernel", "variant": tag, "jobs": 1}
+    arguments = {
+        "project": str(small.root),
+        "package": "my-kernel",
+        "variant": tag,
+        "jobs": 1,
+        "environment": {**os.environ},
+    }
     (small.root / "order").write_text(json.dumps({"timeout_s": 300, "requires": [], "arguments": arguments}))
     subprocess.run([sys.executable, "-c", code], check=True)
     assert json.loads((small.root / "answer").read_bytes())["answer"] == str(small.artifact)

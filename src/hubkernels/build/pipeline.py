@@ -22,7 +22,7 @@ from hubkernels.build.report import Report
 from hubkernels.build.scan import Reads, ScannedSource, Scanner, merged
 from hubkernels.build.select import candidates, choose, select
 from hubkernels.build.settings import Settings, limit_jobs
-from hubkernels.build.sources import compiled_sources, shipped_python
+from hubkernels.build.sources import Source, compiled_sources, shipped_python
 from hubkernels.config.variant_table import load_variant_table
 from hubkernels.errors import HubkernelsError, InputError, Problem
 from hubkernels.host.files import FileHashes, Stamp, disk_errors
@@ -130,21 +130,21 @@ class Builder:
             for target, path in shipped_python(package)
         )
         if isinstance(variant, NoarchVariant):
-            made = plan_noarch(package, variant, python)
-        else:
-            made = plan(package, variant, self.tools(), Inputs(self.scan(package, variant), python))
-        self.hashes.save()
-        return made
+            return plan_noarch(package, variant, python)
+        return plan(package, variant, self.tools(), Inputs(self.scan(package, variant), python))
 
     def scan(self, package: Package, variant: Variant) -> tuple[ScannedSource, ...]:
         """The sources of one variant and all that they include."""
-        return self._scanner(package, variant).scan(compiled_sources(package, variant), self.settings.jobs)
+        return self._scanner(package, variant).scan(self._sources(package, variant), self.settings.jobs)
+
+    def _sources(self, package: Package, variant: Variant) -> tuple[Source, ...]:
+        return compiled_sources(package, variant, self.tools().compiler.family)
 
     def reads(self, package: Package) -> Reads | None:
         """What the compiler reads for a package; None where earlier builds do not tell, on any variant built here."""
         accepted = (variant for variant in self.decide(package).accepted if isinstance(variant, Variant))
         try:
-            return merged([self._scanner(package, v).remembered(compiled_sources(package, v)) for v in accepted])
+            return merged([self._scanner(package, v).remembered(self._sources(package, v)) for v in accepted])
         except HubkernelsError:  # no compiler, a source that is missing: the build tells
             return None
 
@@ -253,12 +253,15 @@ class Builder:
         failures: those that there are already, and whether the first ends it all.
         """
         failures = failures or Failures(report)
-        for package, variants in self._choose(tuple(packages), tuple(tags), report, leave_out=leave_out):
-            with failures.of(package.name):
-                for variant in variants:
-                    yield self.build(package, variant, report)
-                self._report_strays(package, report)
-        self.cache.trim()
+        try:
+            for package, variants in self._choose(tuple(packages), tuple(tags), report, leave_out=leave_out):
+                with failures.of(package.name):
+                    for variant in variants:
+                        yield self.build(package, variant, report)
+                    self._report_strays(package, report)
+        finally:
+            self.hashes.save()
+            self.cache.trim()
         failures.raise_if_any()
 
     def _report_strays(self, package: Package, report: Report) -> None:

@@ -14,7 +14,6 @@ import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -90,14 +89,19 @@ class Scanner:
     def scan(self, sources: Sequence[Source], jobs: int) -> tuple[ScannedSource, ...]:
         """List the inputs of each source. Raises InputError for those that the compiler cannot read."""
         lists = {source: self._recall(source) for source in sources}
-        stale = [source for source, found in lists.items() if found is None]
+        if stale := [source for source, found in lists.items() if found is None]:
+            lists |= self._ask_for_all(stale, jobs)
+        return tuple(self._scanned(source, found) for source, found in lists.items() if found)
+
+    def _ask_for_all(self, sources: Sequence[Source], jobs: int) -> dict[Source, Includes]:
+        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - costs a no-change build 10 ms
+
         with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
-            answers = dict(zip(stale, pool.map(self._ask_compiler, stale), strict=True))
+            answers = dict(zip(sources, pool.map(self._ask_compiler, sources), strict=True))
         failures = [answer for answer in answers.values() if isinstance(answer, Failure)]
         if failures:
             raise explain_failures(failures)
-        lists |= {source: answer for source, answer in answers.items() if not isinstance(answer, Failure)}
-        return tuple(self._scanned(source, found) for source, found in lists.items() if found)
+        return {source: answer for source, answer in answers.items() if not isinstance(answer, Failure)}
 
     def remembered(self, sources: Sequence[Source]) -> Reads | None:
         """What these sources read by the lists of earlier builds; None where one does not hold. Asks no compiler."""

@@ -89,8 +89,9 @@ class FileHashes:
         self._fresh.clear()
 
     def save(self) -> None:
+        """Remember for the next run, but for files that are gone."""
         if self._changed:
-            self._known = {path: known for path, known in self._known.items() if stamp(path)}
+            self._known = {path: known for path, known in self._known.items() if path in self._fresh or stamp(path)}
             write_memory(self.memory, _FORM, self._known)
             self._changed = False
 
