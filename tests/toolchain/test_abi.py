@@ -119,6 +119,10 @@ bool exceptions_are_caught(int64_t size) {
   return false;
 }
 
+bool helpers_of_the_compiler(int64_t n) {  // a division that calls __divti3 of libgcc
+  return int64_t((static_cast<__int128>(n) << 70) / (static_cast<__int128>(n) << 68)) == 4;
+}
+
 bool once() {
   static std::once_flag flag;
   static int calls = 0;
@@ -129,7 +133,8 @@ bool once() {
 }  // namespace
 
 int64_t answer() {
-  const int64_t n = 3;
+  volatile int64_t three = 3;  // so that nothing is computed by the compiler
+  const int64_t n = three;
   int64_t good = 0;
   good |= int64_t(threads_meet()) << 0;
   good |= int64_t(locks_time_out()) << 1;
@@ -141,6 +146,7 @@ int64_t answer() {
   good |= int64_t(dlopen(nullptr, RTLD_NOW) != nullptr) << 7;
   good |= int64_t(std::random_device{}() != std::random_device{}()) << 8;
   good |= int64_t(*std::make_shared<int64_t>(n) == n) << 9;
+  good |= int64_t(helpers_of_the_compiler(n)) << 10;
   return good;
 }
 """
@@ -199,7 +205,7 @@ def test_all_of_the_standard_library_links_for_the_oldest_system_and_works(
     ran = cli("check", "abi", "--project", small.root)
     assert (ran.code, ran.out.split()[:3]) == (0, ["ok", "my-kernel", STABLE.tag])
     assert f"tables of {load_abi_policy().date}" in ran.out
-    assert loaded(small, "kernel.answer()") == str(2**10 - 1)
+    assert loaded(small, "kernel.answer()") == str(2**11 - 1)
 
 
 def machine_paths(project: SmallProject) -> set[str]:
@@ -229,7 +235,9 @@ def test_no_path_of_this_machine_is_in_the_bytes(small: SmallProject, compiler: 
 
 @pytest.mark.parametrize("compiler", COMPILERS)
 def test_no_symbol_is_one_for_the_whole_process(small: SmallProject, compiler: str) -> None:
-    """The project has a static local of an inline function, which g++ makes such a symbol of when it may."""
+    """A static local of an inline function that others see: g++ makes such a symbol of it when it may."""
+    kernel = small.root / "cpu/kernel.cpp"
+    kernel.write_text(kernel.read_text().replace("inline", '[[gnu::visibility("default")]] inline'))
     assert build(small, CXX=compiler).returncode == 0
     library = read_library(library_of(small))
     assert isinstance(library, Library)
@@ -267,6 +275,17 @@ def test_openmp_is_the_one_that_torch_brings(small: SmallProject) -> None:
     assert findings(library_of(small)) == []
     count = "len({line.split()[-1] for line in open('/proc/self/maps') if 'gomp' in line or 'libomp' in line})"
     assert loaded(small, f"(kernel.answer(), {count})") == "(499501, 1)"
+
+
+@pytest.mark.skipif(shutil.which("clang++") is None, reason="clang++ is not installed")
+def test_openmp_of_clang_is_refused_with_the_way_out(small: SmallProject) -> None:
+    without_header = OPENMP.replace("#include <omp.h>\n", "").replace(" + (omp_get_max_threads() > 0)", "")
+    (small.root / "cpu/kernel.cpp").write_text(without_header)
+    text = (small.root / "build.toml").read_text()
+    (small.root / "build.toml").write_text(text.replace("[kernel.cpu]", '[kernel.cpu]\ncxx-flags = ["-fopenmp"]'))
+    done = build(small, CXX="clang++")
+    assert done.returncode == 1
+    assert "no needed library provides __kmpc_fork_call\n  --> cpu/kernel.cpp\n  hint: clang's OpenMP" in done.stderr
 
 
 def test_libraries_are_named_only_where_they_are_used(small: SmallProject) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hubkernels.build.pipeline import Builder
+from hubkernels.build.settings import Settings
 from hubkernels.build.select import choose
 from hubkernels.check.isa import check_isa
 from hubkernels.check.violation import Violation
@@ -39,7 +40,7 @@ SHARED = """
 def violations(root: Path, folder: Path) -> tuple[Violation, ...]:
     """Compile the steps of a project's plan, and check what they made."""
     folder.mkdir()
-    builder = Builder(load_project(root), os.environ, jobs=2)
+    builder = Builder(load_project(root), os.environ, Settings(jobs=2))
     (package,) = builder.project.packages
     (variant,) = choose(builder.decide(package), package)
     plan = builder.plan(package, variant)
