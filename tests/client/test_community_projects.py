@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.client import projects_table
 from tests.client.real_projects import (
     RealProject,
     artifact_of,
@@ -128,3 +129,11 @@ def test_a_package_passes_its_own_tests(built: Callable[[str], Path], tmp_path: 
     outcome = run_own_tests(project, wanted.tests, others={}, site=tmp_path)
     assert outcome.failed == 0, outcome.output
     assert outcome.passed > 0, outcome.output
+
+
+def test_the_table_in_the_docs_is_what_the_builder_says() -> None:
+    """At the pinned commits, with torch 2.13 on x86-64 Linux. Regenerate with projects_table and read the diff."""
+    if not os.environ.get("HUBKERNELS_UPSTREAM"):
+        pytest.skip("HUBKERNELS_UPSTREAM names no checkout of huggingface/kernels: the table has both")
+    table = projects_table.render(projects_table.checkouts(os.environ))
+    assert projects_table.page_with(table) == projects_table.PAGE.read_text(encoding="utf-8")
