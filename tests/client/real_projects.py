@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import tomli
 
@@ -52,13 +53,22 @@ class Outcome:
 
 
 def names_with_cpu_sections(folder: Path) -> set[str]:
-    """The projects below a folder that have a kernel section for CPU, read without our own loader."""
-    tables = {path.parent.name: tomli.loads(path.read_text("utf-8")) for path in folder.glob("*/build.toml")}
+    """The projects below a folder that have a kernel section for CPU."""
     return {
         name
-        for name, table in tables.items()
+        for name, table in _tables(folder).items()
         if any(section["backend"] == CPU.name for section in table.get("kernel", {}).values())
     }
+
+
+def names_of_python_alone(folder: Path) -> set[str]:
+    """The projects below a folder without compiled sources."""
+    return {name for name, table in _tables(folder).items() if "torch-noarch" in table}
+
+
+def _tables(folder: Path) -> Mapping[str, Mapping[str, Any]]:
+    """Every build.toml below a folder, read without our own loader."""
+    return {path.parent.name: tomli.loads(path.read_text("utf-8")) for path in folder.glob("*/build.toml")}
 
 
 def copy_project(source: Path, target: Path) -> Path:
@@ -79,7 +89,7 @@ def missing(modules: Iterable[str]) -> list[str]:
 
 
 def artifact_of(project: Path) -> Path:
-    (found,) = (project / "build" / project.name).glob("torch*-cpu-*/")
+    (found,) = (project / "build" / project.name).glob("torch*-cpu*/")
     return found
 
 

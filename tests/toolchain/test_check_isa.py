@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from hubkernels.build.pipeline import Builder
-from hubkernels.build.settings import Settings
 from hubkernels.build.select import choose
+from hubkernels.build.settings import Settings
 from hubkernels.check.isa import check_isa
 from hubkernels.check.violation import Violation
 from hubkernels.cli import main

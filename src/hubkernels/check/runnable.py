@@ -30,7 +30,7 @@ def find_runnable(builder: Builder, package: Package, tags: Sequence[str]) -> Ru
     """
     built = _built(builder, package)
     if tags:
-        return Runnable(tuple(built[name] for name in _named(package, tags, built)), {})
+        return Runnable(tuple(built[name] for name in named(package, tags, built)), {})
     reasons = _reasons(builder, package, built)
     found = tuple(folder for name, folder in built.items() if name not in reasons)
     if not found:
@@ -65,7 +65,7 @@ def _reasons(builder: Builder, package: Package, built: Iterable[str]) -> dict[s
     return {name: why for name in built if (why := known.get(name, "it is no variant of build.toml now"))}
 
 
-def _named(package: Package, tags: Sequence[str], built: Collection[str]) -> Sequence[str]:
+def named(package: Package, tags: Sequence[str], built: Collection[str]) -> Sequence[str]:
     """The variants as they were named. Raises InputError for those that are not built."""
     missing = [
         Problem(

@@ -5,11 +5,11 @@ The function looks at one package. It imports what it calls itself, so that the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from hubkernels.errors import InputError, Problem, nearest
+from hubkernels.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from hubkernels.cli.verdict import Outcome, Subject
@@ -24,11 +24,10 @@ class Check(NamedTuple):  # a dataclass costs `--help` four times as much
 
 
 def _builds(subject: Subject) -> Outcome:
-    from hubkernels.check.builds import check_builds, find_variants  # noqa: PLC0415 - `--help` does without
+    from hubkernels.check.builds import check_builds  # noqa: PLC0415 - `--help` does without
     from hubkernels.cli.verdict import Outcome  # noqa: PLC0415
 
-    built = {folder.name: folder for folder in find_variants(subject.folder)}
-    names = _named(subject, built) if subject.variants else tuple(built)
+    names = tuple(_built(subject))
     found = [v for v in check_builds(subject.folder) if not subject.variants or v.variant in names]
     wrong = {violation.variant for violation in found}
     return Outcome(
@@ -40,25 +39,29 @@ def _builds(subject: Subject) -> Outcome:
 
 def _load(subject: Subject) -> Outcome:
     from hubkernels.check.load import check_load  # noqa: PLC0415 - `--help` does without
+    from hubkernels.check.runnable import find_runnable  # noqa: PLC0415
     from hubkernels.cli.verdict import Outcome  # noqa: PLC0415
 
-    loaded = [check_load(folder) for folder in _runnable(subject)]
+    runnable = find_runnable(subject.builder, subject.package, subject.variants)
+    loaded = [check_load(folder) for folder in runnable.found]
     return Outcome(
         good=tuple(f"{a.variant}  {a.op_id}: {', '.join(a.ops)}  {a.seconds:.1f} s" for a in loaded),
         results=tuple({"variant": a.variant, "id": a.op_id, "ops": list(a.ops)} for a in loaded),
+        passed_over=tuple(f"{tag}: {why}" for tag, why in runnable.passed.items()),
     )
 
 
 def _parity(subject: Subject) -> Outcome:
     from hubkernels.check.parity import case_files, check_parity  # noqa: PLC0415 - `--help` does without
+    from hubkernels.check.runnable import find_runnable  # noqa: PLC0415
     from hubkernels.cli.verdict import Outcome  # noqa: PLC0415
 
-    artifacts = _runnable(subject)
+    runnable = find_runnable(subject.builder, subject.package, subject.variants)
     try:
         case_files(subject.package)
     except InputError as missing:
         return Outcome(inapplicable=missing.problems)
-    reports = [check_parity(subject.package, folder) for folder in artifacts]
+    reports = [check_parity(subject.package, folder) for folder in runnable.found]
     return Outcome(
         good=tuple(
             f"{report.variant}: {report.passed}/{len(report.rows)} agree with the float64 reference"
@@ -83,14 +86,12 @@ def _config(subject: Subject) -> Outcome:
 
 def _abi(subject: Subject) -> Outcome:
     from hubkernels.check.abi import check_abi, variants_by_tag  # noqa: PLC0415 - `--help` does without
-    from hubkernels.check.builds import find_variants  # noqa: PLC0415
     from hubkernels.cli.verdict import Outcome  # noqa: PLC0415
     from hubkernels.config.abi_policy import load_abi_policy  # noqa: PLC0415
 
-    built = {folder.name: folder for folder in find_variants(subject.folder)}
-    names = _named(subject, built) if subject.variants else tuple(built)
     known, policy = variants_by_tag(subject.builder.rows), load_abi_policy()
-    reports = [check_abi(built[name], known, policy, subject.builder.machine.torch) for name in names]
+    torch = subject.builder.machine.torch
+    reports = [check_abi(folder, known, policy, torch) for folder in _built(subject).values()]
     violations = [violation for report in reports for violation in report.violations]
     return Outcome(
         good=tuple(
@@ -136,29 +137,12 @@ ALIASES = ("config", "abi", "builds")
 """Checks that upstream has as verbs of their own: ``check-builds``."""
 
 
-def _runnable(subject: Subject) -> tuple[Path, ...]:
-    """The built artifacts of the variants that were named, or of all that this machine can load."""
-    from hubkernels.check.builds import find_variants  # noqa: PLC0415
+def _built(subject: Subject) -> Mapping[str, Path]:
+    """The built artifacts of the variants that were named, or all. Raises InputError for those that are not built."""
+    from hubkernels.check.builds import find_variants  # noqa: PLC0415 - `--help` does without
+    from hubkernels.check.runnable import named  # noqa: PLC0415
 
     built = {folder.name: folder for folder in find_variants(subject.folder)}
-    here = [variant.tag for variant in subject.builder.decide(subject.package).accepted]
-    names = _named(subject, built) if subject.variants else [name for name in built if name in here]
-    if not names:
-        what = f"no artifact of {subject.package.name} to check here; built: {', '.join(built)}"
-        raise InputError(Problem(what, hint="`kernel-builder build`"))
-    return tuple(built[name] for name in names)
-
-
-def _named(subject: Subject, built: Collection[str]) -> Sequence[str]:
-    """The variants as they were named. Raises InputError for those that are not built."""
-    missing = [
-        Problem(
-            f"{variant} of {subject.package.name} is not built; built: {', '.join(built)}",
-            hint=nearest(variant, built) or f"`kernel-builder build --variant {variant}`",
-        )
-        for variant in subject.variants
-        if variant not in built
-    ]
-    if missing:
-        raise InputError(*missing)
-    return tuple(dict.fromkeys(subject.variants))
+    return (
+        {name: built[name] for name in named(subject.package, subject.variants, built)} if subject.variants else built
+    )

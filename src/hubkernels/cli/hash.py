@@ -10,7 +10,8 @@ import typer
 
 from hubkernels.cli.console import columns, say_json
 from hubkernels.cli.options import HERE, Json, Packages, ProjectFolder
-from hubkernels.cli.target import find_target, is_project
+from hubkernels.cli.target import find_target
+from hubkernels.config.members import is_project
 from hubkernels.errors import CheckFailedError, InputError, Problem
 
 if TYPE_CHECKING:

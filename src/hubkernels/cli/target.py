@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from hubkernels.config.members import is_project
 from hubkernels.errors import InputError, Problem
 
 if TYPE_CHECKING:
@@ -52,10 +53,6 @@ def folder_of(given: Path, words: Sequence[str]) -> Path:
     if not folders and not is_project(given):
         folders = [word for word in words if is_project(Path(word))]
     return Path(folders[0]) if folders else given
-
-
-def is_project(folder: Path) -> bool:
-    return (folder / "build.toml").is_file()
 
 
 def _is_path(word: str) -> bool:

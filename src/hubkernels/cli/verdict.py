@@ -37,6 +37,7 @@ class Outcome:
 
     good: a line for each thing that is as it should be. results: what was found, for JSON. problems: what is wrong.
     warnings: what is not wrong, and yet to be known. inapplicable: why there was nothing to look at.
+    passed_over: what was not looked at, and why not.
     """
 
     good: tuple[str, ...] = ()
@@ -44,6 +45,7 @@ class Outcome:
     problems: tuple[Problem, ...] = ()
     warnings: tuple[Problem, ...] = ()
     inapplicable: tuple[Problem, ...] = ()
+    passed_over: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class Verdict:
     def rows(self) -> list[tuple[str, ...]]:
         head = (self.check, self.package)
         rows: list[tuple[str, ...]] = [("ok", *head, line) for line in self.outcome.good]
+        rows += [("-", *head, line) for line in self.outcome.passed_over]
         if self.state == "failed":
             count = len(self.outcome.problems)
             rows.append(("failed", *head, f"{count} problem{'s' if count > 1 else ''}, told below"))
@@ -74,6 +77,7 @@ class Verdict:
             "package": self.package,
             "state": self.state,
             "results": list(self.outcome.results),
+            "passed-over": list(self.outcome.passed_over),
             "problems": [problem_as_json(problem) for problem in why],
             "warnings": [problem_as_json(warning) for warning in self.outcome.warnings],
         }
