@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from hubkernels.build.pipeline import Builder
+from hubkernels.build.settings import Settings
 from hubkernels.config import load_project
 from hubkernels.errors import HubkernelsError
 from hubkernels.model.project import Package
@@ -44,7 +45,7 @@ def _rows(root: Path) -> Iterator[str]:
         what = "; ".join(problem.what for problem in error.problems)
         yield f"| {root.name} | | | {what} |\n"
         return
-    builder = Builder(project, os.environ, jobs=1)
+    builder = Builder(project, os.environ, Settings(jobs=1))
     for package in project.packages:
         decisions = builder.decide(package)
         names = ", ".join(backend.name for backend in package.backends)

@@ -143,6 +143,6 @@ def _built(subject: Subject) -> Mapping[str, Path]:
     from hubkernels.check.runnable import named  # noqa: PLC0415
 
     built = {folder.name: folder for folder in find_variants(subject.folder)}
-    return (
-        {name: built[name] for name in named(subject.package, subject.variants, built)} if subject.variants else built
-    )
+    if not subject.variants:
+        return built
+    return {name: built[name] for name in named(subject.package, subject.variants, built)}
