@@ -260,7 +260,8 @@ class Builder:
                         yield self.build(package, variant, report)
                     self._report_strays(package, report)
         finally:
-            self.hashes.save()
+            if self.places.work.is_dir():  # what is refused before it begins leaves nothing behind
+                self.hashes.save()
             self.cache.trim()
         failures.raise_if_any()
 
