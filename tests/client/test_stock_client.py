@@ -65,8 +65,11 @@ def test_check_load_fails_with_the_clients_own_error(small: SmallProject, cli: C
 
 
 def test_a_library_that_lacks_a_definition_says_so_first(small: SmallProject, cli: Cli) -> None:
-    (small.root / "cpu/kernel.cpp").write_text('#include "kernel.h"\n')
+    """A build refuses to make one; an artifact may come from elsewhere."""
     cli("build", "--project", small.root)
+    source, library = small.root / "lacking.cpp", small.artifact / f"{small.op_id}.abi3.so"
+    source.write_text('int answer();\nextern "C" int call() { return answer(); }\n')
+    subprocess.run(["g++", "-shared", "-fPIC", str(source), "-o", str(library)], check=True)
     ran = cli("check", "load", "--project", small.root)
     assert ran.code == 1
     first = ran.err.splitlines()[0]
