@@ -213,7 +213,7 @@ def test_a_file_in_the_way_is_a_reason_against(tmp_path: Path, place: str) -> No
 def test_a_usual_folder_that_is_no_use_gives_way_to_one_of_the_project(tmp_path: Path) -> None:
     (tmp_path / "home").write_text("in the way")
     found = find_cache({"HOME": str(tmp_path / "home")}, tmp_path / "own")
-    assert found.store.folder == tmp_path / "own/objects"
+    assert (found.folder, found.store.folder) == (tmp_path / "own", tmp_path / "own/objects")
     assert found.note == (
         f"{tmp_path / 'home'} is not a folder: objects are kept in {tmp_path / 'own'}; "
         "HUBKERNELS_CACHE can name a folder"

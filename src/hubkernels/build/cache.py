@@ -30,6 +30,11 @@ class Cache:
     note: str | None = None
     refusal: Problem | None = None
 
+    @property
+    def folder(self) -> Path:
+        """The folder of all that is kept, of which the store is one part."""
+        return self.store.folder.parent
+
     def require(self) -> None:
         """Raises EnvironmentLacksError when the folder that was asked for cannot be used."""
         if self.refusal:

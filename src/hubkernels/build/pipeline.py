@@ -114,7 +114,7 @@ class Builder:
         """The toolchain, looked for once."""
         if self._tools is None:
             compiler = find_compiler(self.environment, self.hashes)
-            stubs = find_link_stubs(self.machine.platform.cpu, self.cache.store.folder.parent)
+            stubs = find_link_stubs(self.machine.platform.cpu, self.cache.folder)
             self._tools = Toolchain(compiler, require_torch(self.machine), python_include(), stubs)
         return self._tools
 
@@ -223,7 +223,8 @@ class Builder:
     def _require_portable(self, made: BuildPlan, variant: Variant, scratch: Path, library: Path) -> None:
         from hubkernels.build.abi import require_portable  # noqa: PLC0415 - costs a no-change build 50 ms
 
-        objects = {step.subject: scratch / step.output for step in made.steps if step.verb == "compile"}
+        compiled = {step.subject: scratch / step.output for step in made.steps if step.verb == "compile"}
+        objects = {source: path for source, path in compiled.items() if path.is_file()}  # none where the library was kept
         require_portable(library, variant, self.tools().torch.lib, objects)
 
     def _changes(
