@@ -224,7 +224,9 @@ class Builder:
         from hubkernels.build.abi import require_portable  # noqa: PLC0415 - costs a no-change build 50 ms
 
         compiled = {step.subject: scratch / step.output for step in made.steps if step.verb == "compile"}
-        objects = {source: path for source, path in compiled.items() if path.is_file()}  # none where the library was kept
+        objects = {
+            source: path for source, path in compiled.items() if path.is_file()
+        }  # none where the library was kept
         require_portable(library, variant, self.tools().torch.lib, objects)
 
     def _changes(
