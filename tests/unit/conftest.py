@@ -11,21 +11,24 @@ import pytest
 COMPILERS = ("c++", "g++", "clang++", "cc", "gcc", "clang", "c89", "c99")
 
 
-@pytest.fixture(scope="session", autouse=True)
-def no_compiler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Put programs first on PATH that note their name and fail; at the end nobody must have called one.
-
-    This holds for the processes that tests start too. Returns the file of the notes.
-    """
+@pytest.fixture(scope="session")
+def failing_compilers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of programs that note in ``called`` how they were called, and fail."""
     folder = tmp_path_factory.mktemp("no-compiler")
-    notes = folder / "called"
     for name in COMPILERS:
-        (folder / name).write_text(
-            f'#!/bin/sh\necho "$PYTEST_CURRENT_TEST: {name} $*" >>"{notes}"\nexit 97\n', encoding="utf-8"
-        )
+        (folder / name).write_text(f'#!/bin/sh\necho "{name} $*" >>"{folder}/called"\nexit 97\n', encoding="utf-8")
         (folder / name).chmod(0o755)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-        patch.delenv("CXX", raising=False)
-        yield notes
-    assert not notes.exists(), f"a unit test started a compiler: {notes.read_text(encoding='utf-8')}"
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def no_compiler(failing_compilers: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Put these programs first on PATH, for the processes that a test starts too; it must not have called one."""
+    monkeypatch.setenv("PATH", f"{failing_compilers}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("CXX", raising=False)
+    yield
+    called = failing_compilers / "called"
+    if called.exists():
+        calls = called.read_text(encoding="utf-8")
+        called.unlink()
+        pytest.fail(f"a unit test started a compiler: {calls}")

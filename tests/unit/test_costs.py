@@ -11,12 +11,12 @@ import pytest
 from tests.conftest import COSTS
 
 
-def test_a_compiler_that_a_unit_test_starts_is_noted(no_compiler: Path) -> None:
+def test_a_compiler_that_a_unit_test_starts_is_noted(failing_compilers: Path) -> None:
     """The fixture that watches all unit tests, seen red."""
-    assert Path(shutil.which("g++") or "").parent == no_compiler.parent
+    assert Path(shutil.which("g++") or "").parent == failing_compilers
     assert subprocess.run(["sh", "-c", "g++ -c x.cpp"], check=False).returncode == 97
-    assert no_compiler.read_text(encoding="utf-8").endswith(": g++ -c x.cpp\n")
-    no_compiler.unlink()
+    assert (failing_compilers / "called").read_text(encoding="utf-8") == "g++ -c x.cpp\n"
+    (failing_compilers / "called").unlink()
 
 
 def test_every_folder_of_tests_has_its_costs(pytestconfig: pytest.Config) -> None:

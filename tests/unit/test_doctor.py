@@ -22,6 +22,12 @@ AVX2_MACHINE = "processor\t: 0\nflags\t\t: fpu sse2 avx avx2 fma f16c avx512f\nf
 ZEN4 = "flags : avx2 fma f16c avx512f avx512bw avx512dq avx512vl avx512_bf16\n"
 
 
+@pytest.fixture(autouse=True)
+def no_nvcc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """nvcc starts a compiler to tell about itself; test_cuda_doctor.py has it."""
+    monkeypatch.setattr(doctor, "find_nvcc", lambda _: None)
+
+
 def around(tmp_path: Path, path: str = "", cpuinfo: str = "", **environment: str) -> Surroundings:
     return Surroundings({"PATH": path, **environment}, tmp_path, tmp_path / "build", cpuinfo)
 

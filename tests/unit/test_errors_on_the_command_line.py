@@ -71,7 +71,7 @@ def test_only_variables_that_a_build_may_depend_on_are_told() -> None:
     assert told == {"$PATH", "$CXX", "$LD_PRELOAD", "$CCACHE_DIR"}
 
 
-@pytest.mark.parametrize("line", [["--help"], ["build", "--help"], ["biuld"], ["doctor"], ["list-variants"]])
+@pytest.mark.parametrize("line", [["--help"], ["build", "--help"], ["biuld"], ["list-variants"]])
 def test_nothing_is_coloured(small: SmallProject, line: list[str]) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "hubkernels.cli", *line],

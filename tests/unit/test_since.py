@@ -42,6 +42,14 @@ kernel.cpu = { backend = "cpu", src = ["cpu/two.cpp"], include = ["mine"] }
 """
 
 
+@pytest.fixture(autouse=True)
+def only_git(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without a compiler: what sources read is not known."""
+    folder = tmp_path_factory.mktemp("only-git")
+    (folder / "git").symlink_to(shutil.which("git") or "")
+    monkeypatch.setenv("PATH", str(folder))
+
+
 def git(root: Path, *words: str) -> str:
     own = {key: value for key, value in environment().items() if not key.startswith("GIT_")}
     identity = ("-c", "user.name=A", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false")
