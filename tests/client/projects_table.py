@@ -9,10 +9,11 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from hubkernels.build.pipeline import Builder
-from hubkernels.build.settings import Settings
+from hubkernels.build.select import select
 from hubkernels.config import load_project
+from hubkernels.config.variant_table import load_variant_table
 from hubkernels.errors import HubkernelsError
+from hubkernels.host.machine import this_machine
 from hubkernels.model.project import Package
 from hubkernels.model.variant import Decisions
 
@@ -45,9 +46,8 @@ def _rows(root: Path) -> Iterator[str]:
         what = "; ".join(problem.what for problem in error.problems)
         yield f"| {root.name} | | | {what} |\n"
         return
-    builder = Builder(project, os.environ, Settings(jobs=1))
     for package in project.packages:
-        decisions = builder.decide(package)
+        decisions = select(package, load_variant_table(), this_machine())
         names = ", ".join(backend.name for backend in package.backends)
         tags = ", ".join(f"`{variant.tag}`" for variant in decisions.accepted)
         yield f"| {root.name} | {names} | {tags} | {'; '.join(_reasons(package, decisions))} |\n"

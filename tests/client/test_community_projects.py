@@ -40,7 +40,7 @@ PROJECTS = {
         RealProject("megablocks", tests=("tests/test_mb_moe_shared_expert.py",), imports=("triton",)),
         RealProject(
             "flash-attn2",
-            tests=("tests/test_flash_attn.py::test_flash_attn_varlen_causal", "-k", "None-113-203"),
+            tests=("tests/test_flash_attn.py::test_flash_attn_varlen_causal", "-k", "None-113-203-False"),
             tests_import=("einops",),
         ),
     )
@@ -99,7 +99,7 @@ def test_a_package_builds_unchanged(built: Callable[[str], Path], cli: Cli, name
     ran = cli("check", "builds", "--project", project)
     violations = PROJECTS[name].violations
     assert ran.code == (1 if violations else 0), ran.err
-    assert len(ran.err.splitlines()) == len(violations)
+    assert len([line for line in ran.err.splitlines() if line.startswith("error: ")]) == len(violations)
     assert all(violation in ran.err for violation in violations)
 
 
