@@ -454,9 +454,7 @@ def test_check_abi_names_what_is_wrong_and_the_table(small: SmallProject, cli: C
     assert '"what": "close_range needs GLIBC_2.34 of libc.so.6' in ran.out
 
 
-def test_the_same_objects_link_to_the_same_bytes_against_stubs_in_another_folder(
-    small: SmallProject, tmp_path: Path
-) -> None:
+def test_the_same_objects_link_to_the_same_bytes_in_another_run(small: SmallProject, tmp_path: Path) -> None:
     made = []
     for name in ("cache", "another cache with späces"):
         shutil.rmtree(small.root / "build", ignore_errors=True)

@@ -107,7 +107,7 @@ def test_the_sycl_source_is_valid_with_stand_ins_for_the_runtime(project: Path, 
 )
 def test_bindings_compile_against_the_stable_abi(project: Path, define: str, binding: str) -> None:
     pytest.importorskip("torch")
-    own = Path(__file__).parents[2] / "src/hubkernels/toolchain/include"
+    own = Path(__file__).parents[2] / "src/hubkernels/toolchain/include/torch-ext"
     torch = require_torch(this_machine())
     system = [word for folder in (*torch.include, python_include()) for word in ("-isystem", folder)]
     macros = (

@@ -96,9 +96,10 @@ def test_a_tiers_object_has_nothing_that_the_linker_merges(compiled: Compiled, s
 def linked(compiled: Compiled, plan: BuildPlan, folder: Path) -> tuple[Path, str]:
     """The library of a plan and the linker's map of it, which changes no byte."""
     library, link_map = folder / "library.so", folder / "library.map"
-    made = {step.output: str(compiled.object(step)) for step in compiled.steps(plan)}
-    words = [made.get(word, str(library) if word == Step.OUTPUT else word) for word in plan.steps[-1].command]
-    subprocess.run([*words, f"-Wl,-Map={link_map}"], cwd=REPOSITORY, check=True)
+    HERE.tools().stubs.write(folder / "stubs")
+    made = {Step.OUTPUT: str(library)} | {step.output: str(compiled.object(step)) for step in compiled.steps(plan)}
+    command = (word.replace(Step.STUBS, str(folder / "stubs")) for word in plan.steps[-1].command)
+    subprocess.run([*(made.get(word, word) for word in command), f"-Wl,-Map={link_map}"], cwd=REPOSITORY, check=True)
     return library, link_map.read_text(encoding="utf-8")
 
 

@@ -50,6 +50,7 @@ def test_check_builds_finds_nothing_wrong_with_what_we_build(small: SmallProject
         "package": "my-kernel",
         "state": "ok",
         "results": [],
+        "passed-over": [],
         "problems": [],
         "warnings": [],
     }

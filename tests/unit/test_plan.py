@@ -29,9 +29,7 @@ TOOLS = Toolchain(
     Compiler(("/usr/bin/g++",), "g++", Version((12, 2, 0)), "compiler-hash", Path("/usr/lib/gcc/12")),
     TorchSdk("2.13.0", Path("/site/torch")),
     Path("/usr/include/python3.11"),
-    LinkStubs(
-        "x86_64", Path("/cache/link"), "exports-hash", "functions-hash", Path("/site/hubkernels/toolchain/compat")
-    ),
+    LinkStubs("x86_64", "exports-hash", "functions-hash", Path("/site/hubkernels/toolchain/compat")),
     Path("/site/hubkernels/toolchain/include"),
 )
 VARIANT = Variant(Version((2, 10)), CPU, Platform("x86_64", "linux"), stable_abi=True)
@@ -110,7 +108,7 @@ def test_the_id_does_not_change_with_the_places_of_torch_and_compiler_nor_with_a
         replace(TOOLS.compiler, command=("ccache", "/opt/bin/g++"), runtime=Path("/opt/lib/gcc")),
         TorchSdk("2.13.0", Path("/elsewhere/torch")),
         Path("/opt/python/include"),
-        replace(TOOLS.stubs, cache=Path("/another/cache"), compat=Path("/opt/hubkernels/compat")),
+        replace(TOOLS.stubs, compat=Path("/opt/hubkernels/compat")),
         Path("/opt/hubkernels/include"),
     )
     assert made(tools=moved).op_id == made().op_id

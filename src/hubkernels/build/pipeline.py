@@ -114,7 +114,7 @@ class Builder:
         """The toolchain, looked for once."""
         if self._tools is None:
             compiler = find_compiler(self.environment, self.hashes)
-            stubs = find_link_stubs(self.machine.platform.cpu, self.cache.folder)
+            stubs = find_link_stubs(self.machine.platform.cpu)
             self._tools = Toolchain(compiler, require_torch(self.machine), python_include(), stubs)
         return self._tools
 
@@ -184,16 +184,16 @@ class Builder:
         self.cache = replace(self.cache, note=None)
 
     def _make(self, made: BuildPlan, package: Package, variant: AnyVariant, report: Report) -> Artifact:
-        from hubkernels.build.run import keep, run_steps, take  # noqa: PLC0415 - costs a no-change build 15 ms
+        from hubkernels.build.run import STUBS, keep, run_steps, take  # noqa: PLC0415 - costs a no-change build 15 ms
 
         before = self.hashes.stamps()
         provenance = self._provenance(package, variant)
         store = self.cache.store
         with self.places.scratch(keep=self.settings.keep_scratch) as scratch:
             steps = take(made, store, scratch)
+            if steps:
+                self.tools().stubs.write(scratch / STUBS)
             place = self._workplace(package, variant, scratch, len(steps), report)
-            if made.library:
-                self.tools().stubs.write()
             try:
                 run_steps(made, steps, place, report)
             except (HubkernelsError, KeyboardInterrupt):

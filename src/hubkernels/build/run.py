@@ -18,6 +18,9 @@ from hubkernels.host.process import Stream
 from hubkernels.host.store import Store
 from hubkernels.model.plan import BuildPlan, Step
 
+STUBS = "stubs"
+"""The folder of the link stubs, in that of a run."""
+
 
 @dataclass(frozen=True)
 class Workplace:
@@ -84,7 +87,7 @@ def _redirect(plan: BuildPlan, steps: Iterable[Step], place: Workplace) -> list[
     return [
         replace(
             step,
-            command=tuple(moved.get(word, word) for word in step.command),
+            command=tuple(moved.get(word, word).replace(Step.STUBS, f"{folder}/{STUBS}") for word in step.command),
             output=moved[step.output],
             after=tuple(moved[name] for name in step.after if name in here),
         )

@@ -145,7 +145,7 @@ class Scanner:
         if done.status:
             return Failure(source.path, self.variant.tag, done.errors)
         paths = list(dict.fromkeys(parse_make_rule(done.output)))
-        if not paths or paths[0] != source.path:
+        if not paths or os.path.normpath(paths[0]) != os.path.normpath(source.path):
             what = f"the compiler does not list what it reads, with these flags: {' '.join(source.flags)}"
             return Failure(source.path, self.variant.tag, what)
         own = [path for path in paths if not self.headers.owns(path)]

@@ -13,7 +13,7 @@ from hubkernels.host.files import disk_errors
 from hubkernels.model.artifact import METADATA
 from hubkernels.model.project import Package, Torch, TvmFfi
 from hubkernels.model.variant import Variant
-from hubkernels.toolchain.cpu import LIBRARIES, Toolchain
+from hubkernels.toolchain.cpu import LIBRARIES, LOCAL_LINK, Toolchain
 
 
 def compiler_variables(
@@ -34,7 +34,7 @@ def compiler_variables(
     return {
         "CXX": shlex.join(tools.compiler.command),
         "CXXFLAGS": shlex.join((*tools.compile_flags(variant), f"-D{ID_MACRO.decode()}={name}")),
-        "LDFLAGS": shlex.join(tools.link_flags()),
+        "LDFLAGS": shlex.join(LOCAL_LINK),
         "LDLIBS": " ".join(f"-l{library}" for library in LIBRARIES),
         **{variable: _join(ours, environment.get(variable)) for variable, ours in paths.items()},
         "HUBKERNELS_VARIANT": variant.tag,

@@ -68,17 +68,19 @@ def build(  # noqa: PLR0913, PLR0917 - one parameter an option
     chosen = only_affected(builder, target.packages, since)
     if since is not None and not target.named:  # then none may be left: a change of what cannot be built is no failure
         chosen = built_here(builder, chosen)
-    results = []
+    results: list[dict[str, object]] = []
     started = time.monotonic()
+    done = False
     try:
         for artifact in builder.build_all(chosen, variant or (), hear, leave_out=not target.named, failures=failures):
             if not (json or quiet):
                 say(_line(artifact, time.monotonic() - started))
             results.append(_as_json(artifact))
             started = time.monotonic()
+        done = True
     finally:
         _tell_editors(builder)
-        if json:
+        if json and (results or done):
             say_json(results)
 
 

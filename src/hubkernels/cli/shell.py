@@ -63,7 +63,6 @@ def devshell(  # noqa: PLR0913, PLR0917 - one parameter an option
         raise InputError(
             Problem(f"{package.name} is of Python files alone: there is nothing to compile", hint="`testshell`")
         )
-    builder.tools().stubs.write()
     folder = importable(package, chosen.tag, builder.places)
     variables = {
         **compiler_variables(package, chosen, builder.tools(), os.environ),

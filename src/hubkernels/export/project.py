@@ -70,7 +70,8 @@ def export_project(package: Package, builder: Builder, folder: Path, report: Rep
 
 def headers_read(package: Package, variant: Variant, builder: Builder) -> frozenset[str]:
     """Files of the project that the compiler reads for one variant, sources too."""
-    named = {name for source in builder.scan(package, variant) for name, _ in source.inputs} - {HEADERS}
+    named = {posixpath.normpath(name) for source in builder.scan(package, variant) for name, _ in source.inputs}
+    named -= {HEADERS}
     own = (name for name in named if not posixpath.isabs(name))  # the system keeps its own
     return frozenset(name for name in own if name.startswith("../") or (package.root / name).is_file())
 

@@ -13,10 +13,12 @@ class Step:
 
     The command writes to OUTPUT, a stand-in, and reads outputs of other steps by their names: the runner puts paths
     there, of its own choice, and renames when the command has succeeded, so a file under its name is always whole.
+    STUBS stands for the folder of the link stubs.
     subject: what is made something of: a source, or the library. after: outputs of the steps that come before.
     """
 
     OUTPUT = "$OUTPUT"
+    STUBS = "$STUBS"
 
     verb: str
     subject: str

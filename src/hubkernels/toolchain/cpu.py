@@ -7,16 +7,20 @@ from importlib import resources
 from pathlib import Path
 
 from hubkernels.host.machine import TorchSdk
+from hubkernels.model.plan import Step
 from hubkernels.model.variant import Variant
 from hubkernels.model.version import Version
 from hubkernels.toolchain.compiler import Compiler
 from hubkernels.toolchain.link import COMPAT_FLAGS, LinkStubs
-from hubkernels.toolchain.sanitizer import sanitized_link_flags, sanitizer_flags
+from hubkernels.toolchain.sanitizer import sanitizer_flags
 
 LIMITED_API = "0x03090000"
 """abi3 of Python 3.9: one binary for every later Python."""
 
 LIBRARIES = ("torch_cpu", "torch", "c10")
+LOCAL_LINK = ("-shared", "-Wl,--no-as-needed,--build-id=none,-z,noexecstack")
+"""Flags of a link for this machine alone: the compiler adds the machine's libraries, and symbols keep their names."""
+
 _CXX20_TORCH = Version((2, 12))
 """Upstream compiles C++20 from this torch on and C++17 before."""
 
@@ -68,7 +72,7 @@ class Toolchain:
     def link_flags(self) -> tuple[str, ...]:
         """Flags of the link, before its objects."""
         if self.sanitizers:
-            return sanitized_link_flags(self.compiler, self.sanitizers)
+            return (*LOCAL_LINK, *sanitizer_flags(self.compiler, self.sanitizers))
         return (
             "-shared",
             "-nostdlib",  # the libraries of this machine are too new: link_libraries names all there are
@@ -87,15 +91,15 @@ class Toolchain:
         torch = (f"-L{self.torch.lib}", *(f"-l{name}" for name in LIBRARIES))
         if self.sanitizers:
             return torch
-        stubs, runtime = self.stubs.folder, self.compiler.runtime
+        stubs, runtime = Step.STUBS, self.compiler.runtime
         return (
-            str(stubs / "libstdc++.so.6"),
+            f"{stubs}/libstdc++.so.6",
             str(runtime / "libstdc++.a"),
-            str(stubs / "libgcc_s.so.1"),
+            f"{stubs}/libgcc_s.so.1",
             str(runtime / "libgcc.a"),
-            str(stubs / "libc.so.6"),
+            f"{stubs}/libc.so.6",
             "-Wl,--as-needed",
-            *(str(stubs / name) for name in self.stubs.optional),
+            *(f"{stubs}/{name}" for name in self.stubs.optional),
             "-Wl,--no-as-needed",
             *torch,
             str(runtime / "crtendS.o"),
@@ -104,7 +108,7 @@ class Toolchain:
     def link_key(self) -> tuple[str, ...]:
         """What decides a link beside the compiler and the objects, equal on every machine."""
         words = (*COMPAT_FLAGS, *self.link_flags(), *self.link_libraries())
-        return (self.stubs.functions, *(self.portable(word) for word in words))
+        return (self.stubs.exports, self.stubs.functions, *(self.portable(word) for word in words))
 
     def sdk_folders(self) -> tuple[Path, ...]:
         """Folders of files that are not the project's."""
@@ -122,7 +126,6 @@ class Toolchain:
             (self.own_include, "hubkernels"),
             (self.python_include, "python"),
             (self.stubs.compat, "compat"),
-            (self.stubs.cache, "stubs"),
             (self.compiler.runtime, "gcc"),
         )
 

@@ -8,7 +8,6 @@ library, hidden; newer functions of glibc that its headers or that library ask f
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
@@ -17,7 +16,7 @@ from pathlib import Path
 from hubkernels.abi.exports import CPUS, exports_digest, library_names, load_exports
 from hubkernels.abi.stub import shared_object
 from hubkernels.errors import EnvironmentLacksError, Problem
-from hubkernels.host.files import disk_errors, hash_file, replace_folder
+from hubkernels.host.files import disk_errors, hash_file
 
 ALWAYS = ("libstdc++.so.6", "libgcc_s.so.1", "libc.so.6")
 """Libraries that every artifact names; others are named where a symbol of theirs is used."""
@@ -31,18 +30,13 @@ _COMPAT = Path(str(resources.files("hubkernels.toolchain"))) / "compat"
 class LinkStubs:
     """The stubs of one CPU, and the source that is linked beside them.
 
-    cache: folder of all stubs. exports: hash of the table that they are made of. functions: hash of the source.
+    exports: hash of the table that they are made of. functions: hash of the source.
     """
 
     cpu: str
-    cache: Path
     exports: str
     functions: str
     compat: Path = _COMPAT
-
-    @property
-    def folder(self) -> Path:
-        return self.cache / f"{self.cpu}-{self.exports[:32]}"
 
     @property
     def optional(self) -> tuple[str, ...]:
@@ -58,30 +52,16 @@ class LinkStubs:
     def source(self) -> Path:
         return self.compat / "glibc.cpp"
 
-    def write(self) -> None:
-        """Make the stubs where they are not there yet. Several processes may at once."""
-        if self._is_whole():
-            return
-        with disk_errors(self.cache):
-            self.cache.mkdir(parents=True, exist_ok=True)
-            scratch = tempfile.TemporaryDirectory(dir=self.cache, prefix=".")
-        with scratch as name, disk_errors(self.cache):
-            made = Path(name) / "made"
-            made.mkdir()
+    def write(self, folder: Path) -> None:
+        """Make the stubs, in a folder that is not there yet. They take 0.02 s, less than to look after kept ones."""
+        with disk_errors(folder):
+            folder.mkdir()
             for soname, symbols in load_exports(self.cpu).items():
-                (made / soname).write_bytes(shared_object(self.cpu, soname, symbols))
-            try:
-                replace_folder(made, self.folder, Path(name))
-            except EnvironmentLacksError:
-                if not self._is_whole():  # else another process was faster
-                    raise
-
-    def _is_whole(self) -> bool:
-        return all((self.folder / name).is_file() for name in library_names(self.cpu))
+                (folder / soname).write_bytes(shared_object(self.cpu, soname, symbols))
 
 
-def find_link_stubs(cpu: str, cache: Path, libc: Callable[[str], str | None] = os.confstr) -> LinkStubs:
-    """The stubs for a CPU, which may have to be written yet. cache: the user's cache folder. libc: asks the C library.
+def find_link_stubs(cpu: str, libc: Callable[[str], str | None] = os.confstr) -> LinkStubs:
+    """The stubs for a CPU. libc: asks the C library.
 
     Raises EnvironmentLacksError where nothing can be linked: the headers of another C library do not fit glibc's.
     """
@@ -96,4 +76,4 @@ def find_link_stubs(cpu: str, cache: Path, libc: Callable[[str], str | None] = o
         raise EnvironmentLacksError(
             Problem(f"nothing can be linked for {cpu}", hint=f"there are export tables for {' and '.join(CPUS)}")
         )
-    return LinkStubs(cpu, cache / "link", exports_digest(cpu), hash_file(_COMPAT / "glibc.cpp"))
+    return LinkStubs(cpu, exports_digest(cpu), hash_file(_COMPAT / "glibc.cpp"))

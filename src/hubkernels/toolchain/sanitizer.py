@@ -36,11 +36,6 @@ def sanitizer_flags(compiler: Compiler, sanitizers: tuple[str, ...]) -> tuple[st
     return (f"-fsanitize={','.join(sanitizers)}", "-fno-sanitize-recover=all", *of_clang)
 
 
-def sanitized_link_flags(compiler: Compiler, sanitizers: tuple[str, ...]) -> tuple[str, ...]:
-    """Flags of a link for this machine alone: the compiler adds the runtime, and reports name the symbols."""
-    return ("-shared", "-Wl,--no-as-needed,--build-id=none,-z,noexecstack", *sanitizer_flags(compiler, sanitizers))
-
-
 def sanitizer_environment(
     compiler: Compiler, sanitizers: tuple[str, ...], environment: Mapping[str, str]
 ) -> dict[str, str]:
