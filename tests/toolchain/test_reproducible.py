@@ -26,7 +26,7 @@ def spoil(project: SmallProject, text: str) -> None:
     """Put a string that a macro makes into the library."""
     source = project.root / "cpu/kernel.cpp"
     shown = '[[gnu::visibility("default")]]'  # else the linker leaves it out: nothing refers to it
-    more = f"extern {shown} const char* const made;\nconst char* const made = {text};\n"
+    more = f"{shown} extern const char* const made;\nconst char* const made = {text};\n"
     source.write_text(source.read_text() + more)
 
 
