@@ -12,7 +12,7 @@ from hubkernels.build.clean import clean
 from hubkernels.build.pipeline import Places
 from hubkernels.build.work import LOCK, locked
 from hubkernels.cli import main
-from hubkernels.cli.console import size_text
+from hubkernels.model.size import size_text
 
 BUILD_TOML = """
 [workspace]

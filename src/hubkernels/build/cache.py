@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pwd
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +11,11 @@ from pathlib import Path
 from hubkernels.errors import EnvironmentLacksError, InputError, Problem
 from hubkernels.host.cache_folder import VARIABLE, cache_folder
 from hubkernels.host.store import Store
+from hubkernels.model.size import FORMS, parse_size
 
 SIZE_VARIABLE = "HUBKERNELS_CACHE_SIZE"
 DEFAULT_SIZE = 5 * 10**9
 OBJECTS = "objects"
-
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kMGT])(i?)B?|B)?", re.IGNORECASE)
-_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
 @dataclass(frozen=True)
@@ -102,8 +99,7 @@ def size_limit(environment: Mapping[str, str]) -> int:
     text = environment.get(SIZE_VARIABLE, "").strip()
     if not text:
         return DEFAULT_SIZE
-    found = _SIZE.fullmatch(text)
-    if found is None:
-        raise InputError(Problem(f"not a size: {text!r}", f"environment: {SIZE_VARIABLE}", "write it as 800MB or 5GB"))
-    number, unit, binary = found[1], found[2] or "", found[3]
-    return int(float(number) * (1024 if binary else 1000) ** _POWERS[unit.lower()])
+    size = parse_size(text)
+    if size is None:
+        raise InputError(Problem(f"not a size: {text!r}", f"environment: {SIZE_VARIABLE}", FORMS))
+    return size

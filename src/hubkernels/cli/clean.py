@@ -8,11 +8,12 @@ from typing import Annotated
 
 import typer
 
-from hubkernels.cli.console import columns, report, say, size_text
+from hubkernels.cli.console import columns, report, say
 from hubkernels.cli.options import HERE, Packages, ProjectFolder
 from hubkernels.cli.target import find_target
 from hubkernels.errors import InputError, Problem
 from hubkernels.model.project import PACKAGE_NAME
+from hubkernels.model.size import size_text
 
 Cache = Annotated[bool, typer.Option("--cache", help="Empty the cache of all projects instead.")]
 

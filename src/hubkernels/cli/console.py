@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -81,26 +80,3 @@ def columns(rows: Sequence[Sequence[str]]) -> None:
 def facts(values: Mapping[str, Any]) -> None:
     """Print names and values as two columns."""
     columns([(name, str(value)) for name, value in values.items()])
-
-
-_UNITS = {"": 1} | {
-    f"{letter}{suffix}".lower(): base**power
-    for power, letter in enumerate("KMGT", start=1)
-    for suffix, base in (("", 1000), ("B", 1000), ("iB", 1024))
-}
-
-
-def parse_size(text: str) -> int:
-    """Read ``8GB``, ``1.5 GiB`` or ``500000`` as a number of bytes."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower(), re.ASCII)
-    if found is None or found[2] not in _UNITS:
-        raise typer.BadParameter(f"{text!r} is no size; write it as 8GB, 1.5GiB or 500MB")
-    return int(float(found[1]) * _UNITS[found[2]])
-
-
-def size_text(size: int) -> str:
-    """Spell a number of bytes for people: ``1.2 MB``."""
-    if size < 1000:  # noqa: PLR2004 - the step between units
-        return f"{size} B"
-    unit, name = next((10**power, name) for power, name in ((9, "GB"), (6, "MB"), (3, "kB")) if size >= 10**power)
-    return f"{size / unit:.1f} {name}"

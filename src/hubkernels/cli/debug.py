@@ -9,10 +9,10 @@ import traceback
 from collections.abc import Mapping
 
 from hubkernels import __version__
-from hubkernels.cli.console import size_text
 from hubkernels.host.cpu import usable_cores
 from hubkernels.host.machine import find_torch
 from hubkernels.host.memory import free_memory
+from hubkernels.model.size import size_text
 
 _TOLD = re.compile(
     r"PATH|SHELL|TMPDIR|LANG|LC_\w+|NO_COLOR|CXX|CC|CPATH|C\w*_INCLUDE_PATH|LIBRARY_PATH|LD_\w+|PYTHON\w*|VIRTUAL_ENV"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hubkernels.cli.console import parse_size, report, say_warnings
+from hubkernels.cli.console import report, say_warnings
 from hubkernels.cli.since import only_affected, unreadable_since
 from hubkernels.cli.target import Target, find_target
 
@@ -19,6 +19,17 @@ if TYPE_CHECKING:
     from hubkernels.model.project import Package
 
 HERE = Path()
+
+
+def _size(text: str) -> int:
+    from hubkernels.model.size import FORMS, parse_size  # noqa: PLC0415 - `--help` does without
+
+    size = parse_size(text)
+    if size is None:
+        raise typer.BadParameter(f"{text!r} is no size; {FORMS}")
+    return size
+
+
 Packages = Annotated[
     list[str] | None,
     typer.Argument(
@@ -36,7 +47,7 @@ Jobs = Annotated[
 Memory = Annotated[
     int | None,
     typer.Option(
-        "--memory", parser=parse_size, metavar="SIZE", help="What commands may take together; by default what is free."
+        "--memory", parser=_size, metavar="SIZE", help="What commands may take together; by default what is free."
     ),
 ]
 Verbose = Annotated[

@@ -14,10 +14,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from hubkernels import __version__
+from hubkernels.check.abi import check_abi
 from hubkernels.check.builds import check_artifact
+from hubkernels.config.abi_policy import load_abi_policy
 from hubkernels.errors import CheckFailedError, InputError, Problem
-from hubkernels.export.glibc import platform_tag
 from hubkernels.host.files import read_errors, write_atomically
+from hubkernels.host.machine import find_torch
 from hubkernels.model.artifact import METADATA
 from hubkernels.model.digest import hashed_files
 from hubkernels.model.project import Package
@@ -64,10 +66,7 @@ def plan_wheel(package: Package, variant: AnyVariant, artifact: Path, licences: 
         raise CheckFailedError(*(Problem(str(violation), hint="build it again") for violation in violations))
     _refuse_kernel_depends(package, variant)
     names = sorted((*hashed_files(artifact), METADATA))
-    libraries = [artifact / name for name in names if name.endswith(".so")]
-    tag = (
-        f"cp39-abi3-{platform_tag(libraries[0], variant.platform)}" if isinstance(variant, Variant) else "py3-none-any"
-    )
+    tag = f"cp39-abi3-{_platform_tag(variant, artifact)}" if isinstance(variant, Variant) else "py3-none-any"
     return Wheel(
         package=package,
         version=_version(package, variant, artifact.name),
@@ -76,6 +75,16 @@ def plan_wheel(package: Package, variant: AnyVariant, artifact: Path, licences: 
         files={f"{package.python_name}/{name}": artifact / name for name in names},
         licences=licences,
     )
+
+
+def _platform_tag(variant: Variant, artifact: Path) -> str:
+    """The tag of a variant's libraries: a promise, since pip installs the wheel wherever it holds, and nowhere else."""
+    platform, policy = variant.platform, load_abi_policy()
+    if platform.os != "linux":
+        raise InputError(Problem(f"no wheel tag for {platform}", hint="wheels are written for linux and for noarch"))
+    if violations := check_abi(artifact, {artifact.name: variant}, policy, find_torch()).violations:
+        raise CheckFailedError(*(Problem(str(violation), hint="build it again") for violation in violations))
+    return f"{policy.name}_{platform.cpu}"
 
 
 def write_wheel(wheel: Wheel, folder: Path, epoch: int | None) -> Path:
