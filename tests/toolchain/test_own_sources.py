@@ -32,7 +32,7 @@ TARGETS = [
     for variant in choose(HERE.decide(package), package)
     if isinstance(variant, Variant)
 ]
-SOURCES = [source.path for package, variant in TARGETS for source in compiled_sources(package, variant)]
+SOURCES = [source.path for package, variant in TARGETS for source in compiled_sources(package, variant, "g++")]
 TIERS = [source for source in SOURCES if Path(source).name.startswith("avx")]
 
 

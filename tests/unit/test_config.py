@@ -240,7 +240,7 @@ def test_a_missing_source_is_named_by_line_and_key(tmp_path: Path) -> None:
     for name in ("torch-ext/b.cpp", "torch-ext/b.h"):
         (tmp_path / name).touch()
     with pytest.raises(InputError) as caught:
-        compiled_sources(package, CPU_VARIANT)
+        compiled_sources(package, CPU_VARIANT, "g++")
     (found,) = caught.value.problems
     assert str(found) == f"source file does not exist: a.cpp\n  --> {tmp_path}/build.toml:29: kernel.one.src[0]"
 

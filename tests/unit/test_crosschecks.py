@@ -229,7 +229,7 @@ def test_a_source_of_two_sections_is_compiled_once_with_the_flags_of_both(tmp_pa
         (tmp_path / name).touch()
     (package,) = load_project(tmp_path).packages
     variant = Variant(Version((2, 13)), CPU, Platform("x86_64", "linux"))
-    assert [(s.path, s.flags) for s in compiled_sources(package, variant)] == [
+    assert [(s.path, s.flags) for s in compiled_sources(package, variant, "g++")] == [
         ("b.cpp", ()),
         ("a.cpp", ("-DONE", "-DTHREE")),
     ]

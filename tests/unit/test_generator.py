@@ -83,7 +83,7 @@ def test_an_expression_that_cannot_be_evaluated_is_named_by_line_and_key(tmp_pat
     with_flags(SmallProject(tmp_path, "x2").write(), '["-O2", "$<TARGET_FILE:torch>"]')
     (package,) = load_project(tmp_path).packages
     with pytest.raises(InputError) as caught:
-        compiled_sources(package, VARIANT)
+        compiled_sources(package, VARIANT, "g++")
     assert str(caught.value) == (
         "an expression of CMake that cannot be evaluated: $<TARGET_FILE:torch>: TARGET_FILE is not known here\n"
         f"  --> {tmp_path}/build.toml:17: kernel.cpu.cxx-flags[1]\n"

@@ -223,7 +223,7 @@ def test_one_list_holds_the_problems_of_workspace_packages_and_members(tmp_path:
 def missing_sources(package: Package) -> list[str]:
     variant = Variant(Version((2, 10)), CPU, Platform("x86_64", "linux"), stable_abi=True)
     with pytest.raises(InputError) as caught:
-        compiled_sources(package, variant)
+        compiled_sources(package, variant, "g++")
     return [str(problem).replace(f"{package.root}/", "") for problem in caught.value.problems]
 
 

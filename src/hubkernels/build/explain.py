@@ -10,7 +10,7 @@ from typing import Any
 from hubkernels.build.bundle import is_current
 from hubkernels.build.pipeline import Builder, toolchain_facts
 from hubkernels.build.select import choose
-from hubkernels.build.sources import is_compiled, source_groups
+from hubkernels.build.sources import source_groups
 from hubkernels.host.files import read_json_object
 from hubkernels.model.artifact import note_of
 from hubkernels.model.project import Package
@@ -19,7 +19,10 @@ from hubkernels.model.variant import AnyVariant, Decisions, NoarchVariant, Rejec
 
 @dataclass(frozen=True)
 class SectionFlags:
-    """Sources that are compiled alike. name: ``torch`` or ``kernel.<name>``. flags: beside the variant's own."""
+    """Sources that are compiled alike.
+
+    name: ``torch`` or ``kernel.<name>``, and more for what more name. flags: beside the variant's own.
+    """
 
     name: str
     sources: tuple[str, ...]
@@ -95,10 +98,5 @@ def _difference(before: dict[str, Any], now: dict[str, str]) -> str:
 
 
 def _sections(package: Package, variant: Variant, family: str) -> Iterator[SectionFlags]:
-    """A source that two sections name is compiled with the first one's flags."""
-    seen: set[str] = set()
     for group in source_groups(package, variant, family):
-        own = [path for path in group.sources if is_compiled(path, variant.backend) and path not in seen]
-        seen.update(own)
-        if own:
-            yield SectionFlags(".".join(group.key), tuple(own), group.flags)
+        yield SectionFlags(" and ".join(".".join(key) for key in group.keys), group.sources, group.flags)

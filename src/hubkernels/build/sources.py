@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -29,53 +30,71 @@ class Source:
     flags: tuple[str, ...]
 
 
+Key = tuple[str, ...]
+"""A table of build.toml: ``("torch",)`` or ``("kernel", name)``."""
+
+
 @dataclass(frozen=True)
 class Group:
-    """Sources that are compiled alike. key: the table of build.toml that names them. flags: beside the variant's."""
+    """Sources that are compiled alike. keys: the tables that name them. flags: beside the variant's."""
 
-    key: tuple[str, ...]
+    keys: tuple[Key, ...]
     sources: tuple[str, ...]
     flags: tuple[str, ...]
 
 
-def source_groups(package: Package, variant: Variant, family: str = "g++") -> tuple[Group, ...]:
-    """The binding's sources, then those of each kernel section, in the order of build.toml.
+def source_groups(package: Package, variant: Variant, family: str) -> tuple[Group, ...]:
+    """What is compiled for one variant, by the tables that name it, in the order of build.toml.
 
-    family: of the compiler, for flags that depend on it. Raises InputError for flags that cannot be evaluated.
+    A source that two tables name is compiled once, with the flags of both: upstream's way.
+    family: of the compiler, for flags that depend on it.
+    Raises InputError for files that do not exist and for flags that cannot be evaluated.
     """
+    tables = _tables(package, variant, family)
+    _refuse_missing(package, tables)
+    naming: dict[str, dict[Key, None]] = {}
+    for key, (sources, _) in tables.items():
+        for path in sources:
+            if is_compiled(path, variant.backend):
+                naming.setdefault(path, {})[key] = None
+    groups: dict[tuple[Key, ...], list[str]] = {}
+    for path, keys in naming.items():
+        groups.setdefault(tuple(keys), []).append(path)
+    return tuple(Group(keys, tuple(paths), _joined([tables[key][1] for key in keys])) for keys, paths in groups.items())
+
+
+def compiled_sources(package: Package, variant: Variant, family: str) -> tuple[Source, ...]:
+    """The sources of one variant in the order of their link. Raises InputError as `source_groups` does.
+
+    Those that ask most of the machine come last: of an inline function that several objects hold, the linker keeps the
+    first copy, and one made for AVX-512 would run on every machine.
+    """
+    groups = source_groups(package, variant, family)
+    return tuple(sorted((Source(path, group.flags) for group in groups for path in group.sources), key=_tier))
+
+
+def _tables(package: Package, variant: Variant, family: str) -> dict[Key, tuple[tuple[str, ...], tuple[str, ...]]]:
+    """The files and the flags of the binding's table, and of that of each kernel section."""
     framework = package.framework
     if not isinstance(framework, Torch):
         raise TypeError(f"{type(framework).__name__} packages have no compiled sources")
     usual = tuple(folder for folder in USUAL_FOLDERS if (package.root / folder).is_dir())
     words = _expanded(package, ("torch",), framework.cxx_flags, family)
-    groups = [Group(("torch",), framework.sources, _flags((*framework.include, *usual), words))]
+    tables: dict[Key, tuple[tuple[str, ...], tuple[str, ...]]] = {
+        ("torch",): (framework.sources, _flags((*framework.include, *usual), words))
+    }
     for section in package.sections_for(variant.backend):
         isa = ISAS[section.isa] if section.isa else None
         if isa is None or isa.cpu == variant.platform.cpu:
             key = ("kernel", section.name)
             own = (*(isa.flags if isa else ()), *_expanded(package, key, section.cxx_flags, family))
-            groups.append(Group(key, section.sources, _flags((*section.include, *usual), own)))
-    return tuple(groups)
+            tables[key] = (section.sources, _flags((*section.include, *usual), own))
+    return tables
 
 
-def compiled_sources(package: Package, variant: Variant, family: str = "g++") -> tuple[Source, ...]:
-    """The sources of one variant in the order of their link.
-
-    One that two sections name is compiled once, with the flags of both: upstream's way.
-
-    Those that ask most of the machine come last: of an inline function that several objects hold, the linker keeps the
-    first copy, and one made for AVX-512 would run on every machine.
-    Raises InputError for files that do not exist and for flags that cannot be evaluated.
-    """
-    groups = source_groups(package, variant, family)
-    _refuse_missing(package, groups)
-    found: dict[str, Source] = {}
-    for group in groups:
-        for path in group.sources:
-            if is_compiled(path, variant.backend):
-                before = found[path].flags if path in found else ()
-                found[path] = Source(path, before if before == group.flags else (*before, *group.flags))
-    return tuple(sorted(found.values(), key=_tier))
+def _joined(flags: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """Flags one after another, equal lists once."""
+    return tuple(flag for words in dict.fromkeys(flags) for flag in words)
 
 
 def _tier(source: Source) -> int:
@@ -135,8 +154,8 @@ def _ships(name: Path, suffixes: tuple[str, ...]) -> bool:
     return not hidden and not made and name.name.endswith(tuple(f".{suffix}" for suffix in suffixes))
 
 
-def _refuse_missing(package: Package, groups: tuple[Group, ...]) -> None:
-    named = [(group.key, index, path) for group in groups for index, path in enumerate(group.sources)]
+def _refuse_missing(package: Package, tables: Mapping[Key, tuple[tuple[str, ...], tuple[str, ...]]]) -> None:
+    named = [(key, index, path) for key, (sources, _) in tables.items() for index, path in enumerate(sources)]
     missing = [(key, index, path) for key, index, path in named if not (package.root / path).is_file()]
     if not missing:
         return

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hubkernels.build.pipeline import Builder
-from hubkernels.build.sources import Group, is_compiled, source_groups
+from hubkernels.build.sources import Group, source_groups
 from hubkernels.model.backend import CPU, CUDA, ROCM, XPU, Backend
 from hubkernels.model.project import Package, Torch
 from hubkernels.model.variant import Variant
@@ -78,26 +78,23 @@ class _Part:
         # Only flags of the linker: what a build links to instead of this machine's libraries is its own affair.
         yield from _set("LINK_FLAGS", [word for word in self.builder.tools().link_flags() if word.startswith("-Wl,")])
         yield 'include("${CMAKE_CURRENT_LIST_DIR}/cmake/kernel.cmake")'
-        seen: set[str] = set()  # as in a build: what two tables name is compiled with the flags of the first
-        for group in source_groups(self.package, variant):
-            sources = [path for path in group.sources if is_compiled(path, self.backend) and path not in seen]
-            seen.update(sources)
-            if sources:
-                yield from self._section(group, sources)
+        for group in source_groups(self.package, variant, self.builder.tools().compiler.family):
+            yield from self._section(group)
         yield "kernel_library("
         yield f'  TAG "{_tag(variant)}"'
         yield from _list("SHIPPED", self.package.framework.python_suffixes)
         yield from _list("LIBRARIES", (*DEVICE_LIBRARIES.get(self.backend.name, ()), *LIBRARIES))
         yield ")"
 
-    def _section(self, group: Group, sources: Sequence[str]) -> Iterator[str]:
+    def _section(self, group: Group) -> Iterator[str]:
         found = {("kernel", section.name): section for section in self.package.sections_for(self.backend)}
-        section = found.get((group.key[0], group.key[-1]))
+        section = next((found[key] for key in group.keys if key in found), None)
         for_devices = section is not None and self.backend.archs_key is not None
         if section and for_devices:
             yield f"device_arch_flags({' '.join(('archs', *map(_quoted, section.archs)))})"
-        yield f"kernel_section({re.sub(r'[^a-zA-Z0-9_]', '_', '_'.join(('section', *group.key)))}"
-        yield from _list("SOURCES", sources)
+        name = "_".join(("section", *(word for key in group.keys for word in key)))
+        yield f"kernel_section({re.sub(r'[^a-zA-Z0-9_]', '_', name)}"
+        yield from _list("SOURCES", group.sources)
         yield from _list("FLAGS", [_flag(word) for word in _in_project(group.flags)])
         yield from _list("DEVICE_FLAGS", section.device_flags if section else (), ("${archs}",) if for_devices else ())
         yield ")"
