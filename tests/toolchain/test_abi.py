@@ -208,6 +208,16 @@ def test_all_of_the_standard_library_links_for_the_oldest_system_and_works(
     assert loaded(small, "kernel.answer()") == str(2**11 - 1)
 
 
+@pytest.mark.skipif(this_machine().platform.cpu != "x86_64", reason="the question is one about x86-64")
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_the_compilers_own_probe_of_the_processor_links(small: SmallProject, compiler: str) -> None:
+    probe = '#include "kernel.h"\nint64_t answer() { return __builtin_cpu_supports("sse2") ? 7 : 8; }\n'
+    (small.root / "cpu/kernel.cpp").write_text(probe)
+    done = build(small, CXX=compiler)
+    assert done.returncode == 0, done.stderr
+    assert loaded(small, "kernel.answer()") == "7"
+
+
 def machine_paths(project: SmallProject) -> set[str]:
     torch = find_torch()
     assert torch is not None

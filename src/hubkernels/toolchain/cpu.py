@@ -11,7 +11,7 @@ from hubkernels.model.plan import Step
 from hubkernels.model.variant import Variant
 from hubkernels.model.version import Version
 from hubkernels.toolchain.compiler import Compiler
-from hubkernels.toolchain.link import COMPAT_FLAGS, LinkStubs
+from hubkernels.toolchain.link import COMPAT_FLAGS, STATIC, LinkStubs
 from hubkernels.toolchain.sanitizer import sanitizer_flags
 
 LIMITED_API = "0x03090000"
@@ -107,7 +107,7 @@ class Toolchain:
 
     def link_key(self) -> tuple[str, ...]:
         """What decides a link beside the compiler and the objects, equal on every machine."""
-        words = (*COMPAT_FLAGS, *self.link_flags(), *self.link_libraries())
+        words = (*STATIC, *COMPAT_FLAGS, *self.link_flags(), *self.link_libraries())
         return (self.stubs.exports, self.stubs.functions, *(self.portable(word) for word in words))
 
     def sdk_folders(self) -> tuple[Path, ...]:

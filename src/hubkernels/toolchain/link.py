@@ -23,6 +23,10 @@ ALWAYS = ("libstdc++.so.6", "libgcc_s.so.1", "libc.so.6")
 
 COMPAT_FLAGS = ("-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", "-ffunction-sections", "-fdata-sections")
 
+STATIC = ("__cpu_model", "__cpu_indicator_init")
+"""Symbols that come from the compiler's libgcc.a, where they are hidden, though libgcc_s has them too: clang's
+``__builtin_cpu_supports`` reads them as what is in its own library."""
+
 _COMPAT = Path(str(resources.files("hubkernels.toolchain"))) / "compat"
 
 
@@ -57,7 +61,8 @@ class LinkStubs:
         with disk_errors(folder):
             folder.mkdir()
             for soname, symbols in load_exports(self.cpu).items():
-                (folder / soname).write_bytes(shared_object(self.cpu, soname, symbols))
+                stub = tuple(symbol for symbol in symbols if symbol.name not in STATIC)
+                (folder / soname).write_bytes(shared_object(self.cpu, soname, stub))
 
 
 def find_link_stubs(cpu: str, libc: Callable[[str], str | None] = os.confstr) -> LinkStubs:
