@@ -59,7 +59,7 @@ class ScannedSource:
 
 @dataclass(frozen=True)
 class Reads:
-    """Files by full paths without links: those that are read, and what would be in their stead if it were there."""
+    """Full paths of files that are read, and of what would be in their stead if it were there."""
 
     files: frozenset[str]
     absent: frozenset[str]
@@ -110,8 +110,8 @@ class Scanner:
         if len(known) < len(lists):
             return None
         return Reads(
-            frozenset(os.path.realpath(self._full(path)) for found in known for path in found.own),
-            frozenset(os.path.realpath(self._full(path)) for found in known for path in found.absent),
+            frozenset(self._full(path) for found in known for path in found.own),
+            frozenset(self._full(path) for found in known for path in found.absent),
         )
 
     def _key(self, source: Source) -> str:

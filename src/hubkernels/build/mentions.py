@@ -1,0 +1,78 @@
+"""Files that sources name, told from their texts: what a compiler that has not been asked yet could read.
+
+Conditions are not looked at, so that what any of them could let in counts.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from hubkernels.build.scan import search_folders
+from hubkernels.build.sources import USUAL_FOLDERS
+from hubkernels.host.files import read_errors, read_regular
+from hubkernels.model.project import Package, Torch, TvmFfi
+
+_NAMES = re.compile(
+    rb"(?:(?:#|%:)\s*(?:include(?:_next)?|import|embed)\b|__has_(?:include(?:_next)?|embed)\s*\()"
+    rb"\s*(?:\"([^\"\n]*)\"|<([^>\n]*)>|)"
+)
+_OPAQUE = re.compile(r".*\$<|-X|--?i(?!system|quote|dirafter)", re.DOTALL)
+"""Flags that bring files, or searched folders, that are not told from the flag alone."""
+
+_DEEPEST = 100
+
+
+def mentioned_files(package: Package) -> frozenset[str] | None:
+    """Full paths, whether there or not, that the sources could include, and what those could in turn.
+
+    None where a text or a flag does not tell: a name that a macro stands for, an expression of CMake.
+    """
+    flags = _flags(package)
+    if any(map(_OPAQUE.match, flags)):
+        return None
+    root = os.path.realpath(package.root)
+    folders = [os.path.join(root, folder) for folder in search_folders(flags)]  # noqa: PTH118 - keeps the spelling
+    found: set[str] = set()
+    read: set[tuple[str, str]] = set()
+    waiting = [os.path.join(root, path) for path in _sources(package)]  # noqa: PTH118
+    while waiting:
+        path = waiting.pop()
+        folder = os.path.dirname(path)  # noqa: PTH120 - quoted names are looked for beside the path as it is spelled
+        if path in found:
+            continue
+        found.add(path)
+        place = (os.path.realpath(path), os.path.realpath(folder))
+        if place in read or not os.path.isfile(path):  # noqa: PTH113 - thousands a package
+            continue
+        read.add(place)
+        for name in _named(path):
+            if not name or name.count("/") > _DEEPEST or "\0" in name:
+                return None
+            waiting += [os.path.join(at, name) for at in (folder, *folders)]  # noqa: PTH118
+    return frozenset(found)
+
+
+def _named(path: str) -> Iterator[str]:
+    """The names in a text; an empty one where it is not spelled out."""
+    with read_errors(Path(path)):
+        text = read_regular(path)
+    for quoted, angled in _NAMES.findall(text.replace(b"\\\r\n", b"").replace(b"\\\n", b"")):
+        yield os.fsdecode(quoted or angled)
+
+
+def _sources(package: Package) -> tuple[str, ...]:
+    framework = package.framework
+    named = framework.sources if isinstance(framework, Torch | TvmFfi) else ()
+    return (*named, *(path for section in package.sections for path in section.sources))
+
+
+def _flags(package: Package) -> tuple[str, ...]:
+    """Those of every table: which source has which is not looked at."""
+    framework = package.framework
+    include, flags = (framework.include, framework.cxx_flags) if isinstance(framework, Torch | TvmFfi) else ((), ())
+    for section in package.sections:
+        include, flags = (*include, *section.include), (*flags, *section.cxx_flags)
+    return (*(f"-I{folder}" for folder in (*include, *USUAL_FOLDERS)), *flags)
