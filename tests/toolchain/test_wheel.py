@@ -162,6 +162,12 @@ def test_the_same_artifact_gives_the_same_bytes_at_any_time(
     dated = wheel_of(cli("export", "--wheel", "my-kernel", "-C", built.root, "-o", tmp_path / "three"))
     with zipfile.ZipFile(dated) as archive:
         assert {entry.date_time for entry in archive.infolist()} == {(2023, 11, 14, 22, 13, 20)}
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "4354819201")
+    late = cli("export", "--wheel", "my-kernel", "-C", built.root)
+    assert late.code == 2
+    assert "a wheel is a zip file, whose clock ends with 2107, before 4354819201" in late.err
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "4354819199")
+    assert cli("export", "--wheel", "my-kernel", "-C", built.root, "-o", tmp_path / "last").code == 0
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "tomorrow")
     assert cli("export", "--wheel", "my-kernel", "-C", built.root).code == 2
 

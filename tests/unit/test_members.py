@@ -224,3 +224,9 @@ def test_a_checkout_of_52_upstream_projects_is_read_whole(cli: Cli) -> None:
     ran = cli("list-variants", "-C", COMMUNITY, "--json")
     assert ran.code == 0, ran.err
     assert len(json.loads(ran.out)) == 52
+
+
+@pytest.mark.parametrize("name", [".", "./", "kernels/.."])
+def test_a_workspace_is_no_member_of_itself(kernels: Path, name: str) -> None:
+    (only,) = problems(workspace(kernels, [name]))
+    assert "a workspace is no member of itself\n  --> build.toml:3: workspace.members[0]" in only

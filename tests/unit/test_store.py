@@ -187,7 +187,7 @@ def test_sizes_are_read(text: str, size: int) -> None:
     assert size_limit({"HUBKERNELS_CACHE_SIZE": text}) == size
 
 
-@pytest.mark.parametrize("text", ["-1", "five", "5XB", "5 G B", "1e9", "GB", "5GBs", "iB"])
+@pytest.mark.parametrize("text", ["-1", "five", "5XB", "5 G B", "1e9", "GB", "5GBs", "iB", "9" * 400 + "TB"])
 def test_words_that_are_no_size_are_refused(text: str) -> None:
     with pytest.raises(InputError, match="not a size") as raised:
         size_limit({"HUBKERNELS_CACHE_SIZE": text})

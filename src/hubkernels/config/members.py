@@ -47,6 +47,9 @@ def find_members(root: Path, patterns: Iterable[Pattern]) -> tuple[tuple[Member,
         key, _, text = entry
         if key != "members":
             continue
+        if os.path.normpath(text) == os.curdir:
+            unmatched.append(Unmatched(entry, "a workspace is no member of itself", "name the folders of its packages"))
+            continue
         folders = tuple(_matches(root, text)) if glob.has_magic(text) else (text,)
         for folder in folders:
             found.setdefault(os.path.normpath(folder), Member(folder, entry))

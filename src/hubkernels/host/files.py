@@ -158,7 +158,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> None:
     """Write a file under another name and rename it into place."""
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -166,7 +166,7 @@ def write_atomically(path: Path, content: bytes) -> None:
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
-            Path(name).chmod(0o644)
+            Path(name).chmod(mode)
             Path(name).replace(path)
         except BaseException:
             Path(name).unlink(missing_ok=True)
