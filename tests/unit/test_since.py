@@ -305,6 +305,27 @@ def test_a_broken_member_counts_if_it_was_changed(projects: Path, cli: Cli) -> N
         assert "aa-kernel" in ran.out
 
 
+def test_flags_that_hide_what_is_read_count_for_all_and_sources_for_metal_for_nothing(projects: Path) -> None:
+    file = projects / "cc/build.toml"
+    text = file.read_text().replace('["cpu"]', '["cpu", "metal"]')
+    text += '[kernel.metal]\nbackend = "metal"\nsrc = ["metal/kernel.mm"]\ndepends = ["torch"]\n'
+    text += '[kernel.more]\nbackend = "cpu"\nsrc = ["cpu/more.cpp"]\ndepends = ["torch"]\n'
+    (projects / "cc/cpu/more.cpp").touch()
+    (projects / "cc/metal").mkdir()
+    (projects / "cc/metal/kernel.mm").write_text("#include EMBEDDED_METALLIB_HEADER\n")
+    for flags, counts in (
+        ("-O3", False),
+        ("$<1:-I../bb>", True),
+        ("-include../bb/x.h", True),
+        ("-isystem../ee", False),
+    ):
+        file.write_text(f'{text}cxx-flags = ["{flags}"]\n')
+        assert read_project(projects).unreadable == ()
+        commit(projects)
+        edit(projects / "bb/torch-ext/bb_kernel/op.py")
+        assert ("cc-kernel" in reasons(projects)) == counts, flags
+
+
 def test_each_link_of_a_chain_counts(projects: Path) -> None:
     (projects / "shared").mkdir()
     for name in ("v1.py", "v2.py"):

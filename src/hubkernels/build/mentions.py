@@ -13,7 +13,8 @@ from pathlib import Path
 from hubkernels.build.scan import search_folders
 from hubkernels.build.sources import USUAL_FOLDERS
 from hubkernels.host.files import read_errors, read_regular
-from hubkernels.model.project import Package, Torch, TvmFfi
+from hubkernels.model.backend import METAL
+from hubkernels.model.project import KernelSection, Package, Torch, TvmFfi
 
 _NAMES = re.compile(
     rb"(?:(?:#|%:)\s*(?:include(?:_next)?|import|embed)\b|__has_(?:include(?:_next)?|embed)\s*\()"
@@ -66,13 +67,18 @@ def _named(path: str) -> Iterator[str]:
 def _sources(package: Package) -> tuple[str, ...]:
     framework = package.framework
     named = framework.sources if isinstance(framework, Torch | TvmFfi) else ()
-    return (*named, *(path for section in package.sections for path in section.sources))
+    return (*named, *(path for section in _sections(package) for path in section.sources))
+
+
+def _sections(package: Package) -> tuple[KernelSection, ...]:
+    """All but those for Metal: they include a header by a macro of upstream's builder, and are built on macOS alone."""
+    return tuple(section for section in package.sections if section.backend is not METAL)
 
 
 def _flags(package: Package) -> tuple[str, ...]:
     """Those of every table: which source has which is not looked at."""
     framework = package.framework
     include, flags = (framework.include, framework.cxx_flags) if isinstance(framework, Torch | TvmFfi) else ((), ())
-    for section in package.sections:
+    for section in _sections(package):
         include, flags = (*include, *section.include), (*flags, *section.cxx_flags)
     return (*(f"-I{folder}" for folder in (*include, *USUAL_FOLDERS)), *flags)
