@@ -97,10 +97,10 @@ def test_the_check_needs_no_client(small: SmallProject) -> None:
     arguments = {
         "project": str(small.root),
         "package": "my-kernel",
-        "variant": tag,
+        "variants": [tag],
         "jobs": 1,
         "environment": {**os.environ},
     }
     (small.root / "order").write_text(json.dumps({"timeout_s": 300, "requires": [], "arguments": arguments}))
     subprocess.run([sys.executable, "-c", code], check=True)
-    assert json.loads((small.root / "answer").read_bytes())["answer"] == str(small.artifact)
+    assert json.loads((small.root / "answer").read_bytes())["answer"] == {tag: str(small.artifact)}
