@@ -109,7 +109,7 @@ def test_the_check_needs_no_client(small: SmallProject) -> None:
 def test_a_member_is_built_again_without_its_workspace(tmp_path: Path, cli: Cli) -> None:
     """With a header beyond its folder, and one that a link leads to."""
     members = [SmallProject(tmp_path / "all" / name, name).write().without_torch() for name in ("one", "two")]
-    (tmp_path / "all/build.toml").write_text('[workspace]\nmembers = ["*"]\n', encoding="utf-8")
+    (tmp_path / "all/build.toml").write_text('[workspace]\nschema = 1\nmembers = ["*"]\n', encoding="utf-8")
     (tmp_path / "all/common.h").write_text("inline int beyond() { return 1; }\n", encoding="utf-8")
     (tmp_path / "linked.h").write_text("inline int linked() { return 2; }\n", encoding="utf-8")
     (members[0].root / "include/linked.h").symlink_to(tmp_path / "linked.h")

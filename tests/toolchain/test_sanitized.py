@@ -27,4 +27,5 @@ def test_a_sanitized_library_is_linked_anew_and_editors_are_not_told(
     assert not (small.root / "build/compile_commands.json").exists()
     shutil.rmtree(small.root / "build")
     again = cli(*SANITIZE, small.root)
-    assert [line for line in again.err.splitlines() if line.startswith("[")] == ["[1/1] link the library"]
+    (step,) = [line for line in again.err.splitlines() if line.startswith("[")]
+    assert step.startswith("[1/1] link the library")
