@@ -93,8 +93,11 @@ def test_of_other_projects_only_their_build_toml_is_copied(tmp_path: Path) -> No
 
 
 def test_of_a_workspace_only_the_package_and_what_it_reads_are_copied(tmp_path: Path) -> None:
-    root = write(tmp_path / "all", "common/x.h", "common/y.h", "one/build.toml", "one/z.cpp", "two/w.cpp")
-    made = copy_package(root / "one", ["z.cpp", "../common/x.h"], tmp_path / "copy")
+    """As the compiler names it: also what lies beside a folder that a link leads to."""
+    root = write(tmp_path / "all", "common/x.h", "common/y.h", "one/build.toml", "one/z.cpp", "two/w.cpp", "two/v.h")
+    (root / "one/link").symlink_to("../common")
+    made = copy_package(root / "one", ["z.cpp", "../common/x.h", "link/x.h", "link/../two/v.h"], tmp_path / "copy")
     assert made == tmp_path / "copy/one"
     found = {path.relative_to(tmp_path / "copy").as_posix() for path in (tmp_path / "copy").rglob("*.*")}
-    assert found == {"common/x.h", "one/build.toml", "one/z.cpp"}
+    assert found == {"common/x.h", "one/build.toml", "one/z.cpp", "one/link/x.h", "one/link/y.h", "one/two/v.h"}
+    assert (made / "link/../two/v.h").is_file()

@@ -46,8 +46,8 @@ class Inputs:
 
 
 @dataclass(frozen=True)
-class _Artifact:
-    """What every artifact has. ops: the template of its ``_ops.py``."""
+class _Content:
+    """What every artifact is made of. ops: the template of its ``_ops.py``."""
 
     package: Package
     variant: AnyVariant
@@ -88,21 +88,21 @@ class _Artifact:
 def plan(package: Package, variant: Variant, tools: Toolchain, inputs: Inputs) -> BuildPlan:
     """Plan one variant with compiled code."""
     keys = [_object_key(scanned, variant, tools) for scanned in inputs.sources]
-    artifact = _Artifact(package, variant, OPS_PY, inputs.python)
-    op_id = artifact.op_id(objects=keys, link=tools.link_key())
+    content = _Content(package, variant, OPS_PY, inputs.python)
+    op_id = content.op_id(objects=keys, link=tools.link_key())
     steps = [
         _compile_step(scanned, variant, tools, (op_id, f"{_name(key, op_id, scanned)}.o"))
         for scanned, key in zip(inputs.sources, keys, strict=True)
     ]
     if not tools.sanitizers:
         steps.append(_compat_step(tools))
-    return artifact.plan(op_id, (*steps, _link_step([step.output for step in steps], tools)))
+    return content.plan(op_id, (*steps, _link_step([step.output for step in steps], tools)))
 
 
 def plan_noarch(package: Package, variant: NoarchVariant, python: Python) -> BuildPlan:
     """Plan one variant of Python files alone: nothing to compile, so no compiler and no torch take part."""
-    artifact = _Artifact(package, variant, NOARCH_OPS_PY, python)
-    return artifact.plan(artifact.op_id())
+    content = _Content(package, variant, NOARCH_OPS_PY, python)
+    return content.plan(content.op_id())
 
 
 def _object_key(scanned: ScannedSource, variant: Variant, tools: Toolchain) -> str:

@@ -61,22 +61,22 @@ def _read(builder: Builder, package: Package, variants: Iterable[AnyVariant]) ->
         return frozenset()
     scanned = [source for v in variants if isinstance(v, Variant) for source in builder.scan(package, v)]
     named = (*package.framework.sources, *(path for section in package.sections for path in section.sources))
-    paths = {os.path.normpath(path) for path in (*named, *(path for source in scanned for path, _ in source.inputs))}
+    paths = {*named, *(path for source in scanned for path, _ in source.inputs)}
     return frozenset(path for path in paths if not path.startswith("/") and (package.root / path).is_file())
 
 
 def copy_package(root: Path, read: Iterable[str], target: Path) -> Path:
     """Copy a package's folder, and files that are read beyond it, which keep their places; tells the new folder."""
     root = Path(os.path.abspath(root))  # noqa: PTH100 - links in the path stay: files are named from here
-    files = [Path(os.path.normpath(root / path)) for path in read]
-    top = Path(os.path.commonpath([root, *files]))
-    copy_sources(root, target / root.relative_to(top))
-    for file in files:
-        copy = target / file.relative_to(top)
-        if not copy.exists():
+    top = os.path.commonpath([root, *(os.path.normpath(root / path) for path in read)])
+    made = target / root.relative_to(top)
+    copy_sources(root, made)
+    for path in read:
+        if not (made / path).exists():
+            copy = Path(os.path.normpath(made / path))  # a link on the way is a folder now
             copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, copy)
-    return target / root.relative_to(top)
+            shutil.copyfile(root / path, copy)
+    return made
 
 
 def copy_sources(root: Path, target: Path) -> None:
