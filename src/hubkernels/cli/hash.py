@@ -53,23 +53,25 @@ def _problem(hashed: Hashed) -> Problem:
 
 def _artifacts(project: Path, words: Sequence[str]) -> tuple[Path, ...]:
     """The artifacts of a project, or of a folder without build.toml that holds some, itself or in its build/."""
+    from hubkernels.build.artifacts import BUILD_FIRST  # noqa: PLC0415 - `--help` does without
+
     found = tuple(_found(project, words))
     if not found:
-        raise InputError(Problem("nothing is built", where=str(project), hint="run `kernel-builder build` first"))
+        raise InputError(Problem("nothing is built", where=str(project), hint=BUILD_FIRST))
     return found
 
 
 def _found(project: Path, words: Sequence[str]) -> Iterator[Path]:
-    from hubkernels.build.pipeline import Places  # noqa: PLC0415
-    from hubkernels.build.rehash import find_artifacts  # noqa: PLC0415
+    from hubkernels.build.artifacts import built  # noqa: PLC0415 - `--help` does without
+    from hubkernels.build.places import Places  # noqa: PLC0415
 
     if len(words) == 1 and Path(words[0]).is_dir() and not is_project(Path(words[0])) and not is_project(project):
         folder = Path(words[0])
-        yield from find_artifacts(folder / "build") or find_artifacts(folder)
+        yield from (built(folder / "build") or built(folder)).values()
         return
     target = find_target(project, words)
-    build = Places(target.project.root).build
+    places = Places(target.project.root)
     for package in target.packages:
-        yield from find_artifacts(build / package.name)
+        yield from built(places.package(package.name)).values()
     if not target.named:
-        yield from find_artifacts(build)  # where upstream's builder puts those of its one package
+        yield from built(places.build).values()  # where upstream's builder puts those of its one package
