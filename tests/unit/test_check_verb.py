@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -195,3 +196,12 @@ def test_a_variant_that_is_named_is_all_that_is_looked_at(small: SmallProject, c
     (found,) = json.loads(ran.out)
     assert {result["variant"] for result in found["results"]} == {"torch213-cxx11-cpu-x86_64-linux"}
     assert "is not built; built:" in cli("check", "builds", small.root, "--variant", "other").err
+
+
+def test_where_no_change_affects_anything_there_is_nothing_to_check(project: Path, cli: Cli) -> None:
+    for words in (("init", "-q"), ("add", "-A"), ("-c", "user.name=A", "-c", "user.email=a@b.c", "commit", "-qm", "1")):
+        subprocess.run(["git", "-C", str(project), *words], check=True)
+    ran = cli("check", "-C", project, "--since", "HEAD", "--json")
+    assert (ran.code, ran.out) == (0, "[]\n")
+    assert "left out, since nothing that they read changed since HEAD: one, two" in ran.err
+    assert cli("check", "good", "-C", project, "--since", "HEAD").code == 0

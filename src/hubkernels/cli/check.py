@@ -59,7 +59,7 @@ def check(  # noqa: PLR0913, PLR0917 - one parameter an option
     else:
         say_warnings(dict.fromkeys(warning for verdict in verdicts for warning in verdict.outcome.warnings))
         say_problems(dict.fromkeys(problem for verdict in verdicts for problem in verdict.outcome.problems))
-    return max(verdict.code for verdict in verdicts)
+    return max((verdict.code for verdict in verdicts), default=0)
 
 
 check.__doc__ = "\n".join(
