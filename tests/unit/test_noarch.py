@@ -242,3 +242,9 @@ def test_a_device_that_never_was_is_an_error(tmp_path: Path, cli: Cli) -> None:
     ran = cli("build", "-C", root)
     assert ran.code == 2
     assert "there is no CUDA capability 99999.0" in ran.err
+
+
+def test_the_notes_are_told_of_one_variant_too(tmp_path: Path, cli: Cli) -> None:
+    root = write_noarch(tmp_path, "ab", ("cuda", "rocm"), 'rocm_archs = ["gfx940", "gfx942"]')
+    (explained,) = json.loads(cli("explain", "-C", root, "--variant", "torch-rocm", "--json").out)
+    assert explained["left-out"] == ["torch-noarch.rocm_archs: left out: gfx940 (removed in ROCm 7.0); gfx942 stays"]

@@ -95,9 +95,8 @@ def _refuse_unknown(tag: str, decisions: Decisions, package: Package) -> None:
         raise InputError(
             Problem("\n".join((f"{package.name}: {tag} is not built here", *(f"  - {why}" for why in rejected[tag]))))
         )
-    known = (*(variant.tag for variant in decisions.accepted), *rejected)
-    if tag not in known:
-        hint = nearest(tag, known) or "`kernel-builder list-variants` prints them all"
+    if tag not in decisions.tags:
+        hint = nearest(tag, decisions.tags) or "`kernel-builder list-variants` prints them all"
         raise InputError(Problem(f"{package.name} has no variant {tag}", hint=hint))
 
 
