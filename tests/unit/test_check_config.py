@@ -10,7 +10,7 @@ import pytest
 
 from hubkernels.check.config import check_config
 from hubkernels.config import load_project
-from tests.conftest import Cli, SmallProject
+from tests.conftest import Cli, SmallProject, write_noarch
 
 UPSTREAM = os.environ.get("HUBKERNELS_UPSTREAM", "")
 FIXTURES = os.environ.get("HUBKERNELS_FIXTURES", "")
@@ -104,11 +104,13 @@ def test_a_stable_abi_that_no_torch_has_is_a_warning(small: SmallProject) -> Non
     assert warning.where == f"{path}:10: torch.stable-abi"
 
 
-def test_a_build_prints_warnings_and_goes_on(small: SmallProject, cli: Cli) -> None:
-    path = small.root / "build.toml"
+@pytest.mark.parametrize("words", [("build",), ("check", "config")])
+def test_a_warning_is_told_once_and_ends_nothing(tmp_path: Path, cli: Cli, words: tuple[str, ...]) -> None:
+    path = write_noarch(tmp_path, "ab") / "build.toml"
     path.write_text(path.read_text().replace("Apache-2.0", "Apache2"))
-    ran = cli("check", "config", "-C", small.root)
+    ran = cli(*words, "-C", tmp_path)
     assert (ran.code, ran.err.count("warning: the Hub knows no license Apache2")) == (0, 1)
+    assert (tmp_path / "build/ab/torch-cpu").is_dir() == (words == ("build",))
 
 
 @pytest.mark.skipif(not UPSTREAM, reason="HUBKERNELS_UPSTREAM names no checkout of huggingface/kernels")
