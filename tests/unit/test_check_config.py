@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 
 from hubkernels.check.config import check_config
-from hubkernels.config import load_project
 from tests.conftest import Cli, SmallProject, write_noarch
 
 UPSTREAM = os.environ.get("HUBKERNELS_UPSTREAM", "")
-FIXTURES = os.environ.get("HUBKERNELS_FIXTURES", "")
 MEMBERS = """\
 [workspace]
 schema = 1
@@ -121,14 +119,3 @@ def test_upstreams_examples_have_no_errors_but_the_one_that_is_to_be_refused(pro
     report = check_config(project.parent)
     expected = 2 if project.parent.name == "relu-invalid-capability" else 0
     assert len(report.errors) == expected, [str(error) for error in report.errors]
-
-
-@pytest.mark.skipif(not FIXTURES, reason="HUBKERNELS_FIXTURES names no folder with build-toml/*.toml")
-def test_a_workspace_of_fifty_two_real_files_loads(tmp_path: Path) -> None:
-    files = sorted((Path(FIXTURES) / "build-toml").glob("community__*.toml"))
-    for file in files:
-        (tmp_path / file.stem).mkdir()
-        (tmp_path / file.stem / "build.toml").write_bytes(file.read_bytes())
-    names = ", ".join(f'"{file.stem}"' for file in files)
-    (tmp_path / "build.toml").write_text(f"[workspace]\nschema = 1\nmembers = [{names}]\n")
-    assert len(load_project(tmp_path).packages) == len(files) == 52
