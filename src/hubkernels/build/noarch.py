@@ -1,10 +1,12 @@
-"""The plan of an artifact of Python files alone: nothing to compile, so no compiler and no torch take part. Pure."""
+"""The plan of an artifact of Python files alone: nothing to compile, so no compiler and no torch take part."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hubkernels.build.archs import with_known_devices
 from hubkernels.build.plan import uid_of
+from hubkernels.config.variant_table import load_variant_table
 from hubkernels.model.artifact import metadata
 from hubkernels.model.plan import BuildPlan, ShippedFile
 from hubkernels.model.project import Package
@@ -24,6 +26,7 @@ def add_op_namespace_prefix(op_name: str) -> str:
 
 def plan_noarch(package: Package, variant: NoarchVariant, python: Sequence[tuple[str, str, str]]) -> BuildPlan:
     """Plan one variant. python: (path in the artifact, path in the project, SHA-256)."""
+    package = with_known_devices(package, load_variant_table())
     content = {
         "python": [(target, digest) for target, _, digest in python],
         "_ops.py": OPS_PY,

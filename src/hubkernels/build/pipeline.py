@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hubkernels import __version__
-from hubkernels.build.archs import with_known_devices
 from hubkernels.build.bundle import is_current, publish, stage
 from hubkernels.build.cache import find_cache
 from hubkernels.build.includes import Headers
@@ -131,7 +130,7 @@ class Builder:
             for target, path in shipped_python(package)
         )
         if isinstance(variant, NoarchVariant):
-            return plan_noarch(with_known_devices(package, self.rows), variant, python)
+            return plan_noarch(package, variant, python)
         return plan(package, variant, self.tools(), Inputs(self.scan(package, variant), python))
 
     def scan(self, package: Package, variant: Variant) -> tuple[ScannedSource, ...]:

@@ -10,7 +10,7 @@ import typer
 
 from hubkernels.cli.console import columns, say_json
 from hubkernels.cli.options import HERE, Json, Packages, ProjectFolder
-from hubkernels.cli.target import Target, find_target, is_path, is_project
+from hubkernels.cli.target import Target, find_target, folder_of, is_project
 from hubkernels.errors import CheckFailedError, InputError, Problem
 
 if TYPE_CHECKING:
@@ -76,9 +76,9 @@ def _artifacts(project: Path, words: Sequence[str]) -> tuple[tuple[Path, ...], t
 
 def _bare_folder(project: Path, words: Sequence[str]) -> Path | None:
     """The one word where it is a folder without build.toml, and no name of a package."""
-    if len(words) != 1 or not Path(words[0]).is_dir() or is_project(Path(words[0])):
+    if len(words) != 1 or not Path(words[0]).is_dir() or is_project(folder_of(project, words)):
         return None
-    return Path(words[0]) if (project == HERE and is_path(words[0])) or not is_project(project) else None
+    return None if project != HERE and is_project(project) else Path(words[0])
 
 
 def _built(target: Target) -> Iterator[Path]:

@@ -50,6 +50,10 @@ def folder_of(given: Path, words: Sequence[str]) -> Path:
     return Path(folders[0]) if folders else given
 
 
+def _is_path(word: str) -> bool:
+    return os.sep in word or word in {os.curdir, os.pardir}
+
+
 def is_project(folder: Path) -> bool:
     from hubkernels.config import members  # noqa: PLC0415 - `--help` does without
 
@@ -58,12 +62,8 @@ def is_project(folder: Path) -> bool:
 
 def _folders(given: Path, words: Sequence[str]) -> list[str]:
     """Those of the words that are folders whatever packages there are."""
-    folders = [word for word in words if is_path(word)]
+    folders = [word for word in words if _is_path(word)]
     return folders or ([] if is_project(given) else [word for word in words if is_project(Path(word))])
-
-
-def is_path(word: str) -> bool:
-    return os.sep in word or word in {os.curdir, os.pardir}
 
 
 def _strangers(project: Project, words: Sequence[str]) -> list[str]:
