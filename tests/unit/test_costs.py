@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -31,14 +30,3 @@ def test_every_folder_of_tests_has_its_costs(pytestconfig: pytest.Config) -> Non
 @pytest.mark.parametrize("folder", ["unit", "golden"])
 def test_what_costs_nothing_has_no_marker(folder: str) -> None:
     assert folder not in COSTS
-
-
-@pytest.mark.parametrize("words", [["--help"], ["--version"], ["build", "--help"], ["completions", "bash"]])
-def test_what_reads_no_build_toml_imports_no_reader_of_it(words: list[str]) -> None:
-    """A tenth of a second is what `--help` may take; the readers alone are a quarter of that."""
-    code = (
-        "import sys; from hubkernels.cli.app import main; main(sys.argv[1:])\n"
-        "print([name for name in sys.modules if name.startswith('hubkernels.config')], file=sys.stderr)"
-    )
-    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
-    assert done.stderr == "[]\n"
