@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hubkernels.build.pipeline import Places
+from hubkernels.build.places import Places
 from hubkernels.errors import EnvironmentLacksError, InputError
 from hubkernels.model.version import Version
 from hubkernels.toolchain.compiler import Compiler

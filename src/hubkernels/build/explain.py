@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from hubkernels.build.bundle import is_current
-from hubkernels.build.pipeline import Builder, toolchain_facts
+from hubkernels.build.pipeline import Builder
+from hubkernels.build.planner import toolchain_facts
 from hubkernels.build.select import choose
 from hubkernels.build.sources import source_groups
 from hubkernels.host.files import read_json_object

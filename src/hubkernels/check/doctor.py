@@ -12,7 +12,7 @@ from pathlib import Path
 from hubkernels.build.cache import find_cache
 from hubkernels.check import cuda
 from hubkernels.check.finding import Finding
-from hubkernels.errors import EnvironmentLacksError, InputError
+from hubkernels.errors import EnvironmentLacksError
 from hubkernels.host.disk import allows_programs, free_bytes
 from hubkernels.host.files import FileHashes
 from hubkernels.host.machine import find_torch, python_include, require_torch, this_machine
@@ -140,14 +140,12 @@ def _disk(around: Surroundings) -> Finding:
 
 
 def _cache(around: Surroundings) -> Finding:
-    try:
-        cache = find_cache(around.environment, around.build / ".hubkernels/cache")
-    except InputError as error:
-        return Finding("cache", "warning", str(error.problems[0].what), error.problems[0].hint)
+    cache = find_cache(around.environment, around.build / ".hubkernels/cache")
     held = cache.store.usage()
     text = f"{cache.store.folder}: {held.entries} entries, {held.size / 1e9:.2f} of {cache.limit / 1e9:.2f} GB"
     if cache.refusal:
-        return Finding("cache", "warning", cache.refusal.what, cache.refusal.hint)
+        (problem,) = cache.refusal.problems
+        return Finding("cache", "warning", problem.what, problem.hint)
     return Finding("cache", "warning", cache.note, text) if cache.note else Finding("cache", "ok", text)
 
 

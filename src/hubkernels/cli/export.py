@@ -44,7 +44,7 @@ def export(  # noqa: PLR0913, PLR0917 - typer makes options of parameters
 
 def _wheels(name: str, tags: Sequence[str], output: Path, project: Path) -> None:
     from hubkernels.build.many import find_packages  # noqa: PLC0415 - `--help` does without
-    from hubkernels.build.pipeline import Places  # noqa: PLC0415
+    from hubkernels.build.places import Places  # noqa: PLC0415
     from hubkernels.config import load_project  # noqa: PLC0415
     from hubkernels.export.project import licences  # noqa: PLC0415
     from hubkernels.export.variants import built_variants  # noqa: PLC0415
@@ -52,7 +52,7 @@ def _wheels(name: str, tags: Sequence[str], output: Path, project: Path) -> None
 
     found = load_project(project)
     (package,) = find_packages(found, [name])
-    built = built_variants(package, Places(found.root).build / package.name, tags)
+    built = built_variants(package, Places(found.root).package(package.name), tags)
     terms = licences(package, found.root, report)
     wheels = [plan_wheel(package, variant, folder, terms) for folder, variant in built.items()]
     for wheel in wheels:

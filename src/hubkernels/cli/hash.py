@@ -59,18 +59,17 @@ def _artifacts(project: Path, words: Sequence[str]) -> tuple[tuple[Path, ...], t
 
     With them the members of the project that cannot be read, unless packages are named.
     """
-    from hubkernels.build.rehash import find_artifacts  # noqa: PLC0415
+    from hubkernels.build.artifacts import BUILD_FIRST, built  # noqa: PLC0415 - `--help` does without
 
     unreadable: tuple[Unreadable, ...] = ()
     if folder := _bare_folder(project, words):
-        found = find_artifacts(folder / "build") or find_artifacts(folder)
+        found = tuple((built(folder / "build") or built(folder)).values())
     else:
         target = find_target(project, words)
         found = tuple(_built(target))
         unreadable = () if target.named else target.project.unreadable
     if not found:
-        where = str(folder or project)
-        raise InputError(Problem("nothing is built", where, "run `kernel-builder build` first"))
+        raise InputError(Problem("nothing is built", str(folder or project), BUILD_FIRST))
     return found, unreadable
 
 
@@ -82,11 +81,11 @@ def _bare_folder(project: Path, words: Sequence[str]) -> Path | None:
 
 
 def _built(target: Target) -> Iterator[Path]:
-    from hubkernels.build.pipeline import Places  # noqa: PLC0415
-    from hubkernels.build.rehash import find_artifacts  # noqa: PLC0415
+    from hubkernels.build.artifacts import built  # noqa: PLC0415 - `--help` does without
+    from hubkernels.build.places import Places  # noqa: PLC0415
 
-    build = Places(target.project.root).build
+    places = Places(target.project.root)
     for package in target.packages:
-        yield from find_artifacts(build / package.name)
+        yield from built(places.package(package.name)).values()
     if not target.named:
-        yield from find_artifacts(build)  # where upstream's builder puts those of its one package
+        yield from built(places.build).values()  # where upstream's builder puts those of its one package

@@ -68,7 +68,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def settings(
-    jobs: int | None = None, memory: int | None = None, *, verbose: bool = False, debug: bool = False
+    jobs: int | None = None,
+    memory: int | None = None,
+    *,
+    verbose: bool = False,
+    debug: bool = False,
+    sanitizers: tuple[str, ...] = (),
 ) -> Settings:
     """How to run commands, as the machine allows where the user did not say.
 
@@ -79,7 +84,7 @@ def settings(
     from hubkernels.host.memory import free_memory  # noqa: PLC0415
 
     budget = memory if memory is not None or jobs is not None else free_memory()
-    return Settings(jobs or usable_cores(), budget, verbose=verbose, keep_scratch=debug)
+    return Settings(jobs or usable_cores(), budget, verbose=verbose, keep_scratch=debug, sanitizers=sanitizers)
 
 
 def open_readable(folder: Path, words: Sequence[str] | None, how: Settings | None = None) -> tuple[Builder, Target]:

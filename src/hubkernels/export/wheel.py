@@ -9,13 +9,14 @@ import io
 import re
 import zipfile
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
 from hubkernels import __version__
 from hubkernels.check.abi import check_abi
 from hubkernels.check.builds import check_artifact
+from hubkernels.check.violation import Violation
 from hubkernels.config.abi_policy import load_abi_policy
 from hubkernels.errors import CheckFailedError, InputError, Problem
 from hubkernels.host.files import read_errors, write_atomically
@@ -63,7 +64,7 @@ def plan_wheel(package: Package, variant: AnyVariant, artifact: Path, licences: 
     Raises CheckFailedError for an artifact that the client would refuse, or that no tag is true of.
     """
     if violations := check_artifact(artifact):
-        raise CheckFailedError(*(Problem(str(violation), hint="build it again") for violation in violations))
+        raise CheckFailedError(*map(_problem, violations))
     _refuse_kernel_depends(package, variant)
     names = sorted((*hashed_files(artifact), METADATA))
     tag = f"cp39-abi3-{_platform_tag(variant, artifact)}" if isinstance(variant, Variant) else "py3-none-any"
@@ -83,8 +84,13 @@ def _platform_tag(variant: Variant, artifact: Path) -> str:
     if platform.os != "linux":
         raise InputError(Problem(f"no wheel tag for {platform}", hint="wheels are written for linux and for noarch"))
     if violations := check_abi(artifact, {artifact.name: variant}, policy, find_torch()).violations:
-        raise CheckFailedError(*(Problem(str(violation), hint="build it again") for violation in violations))
+        raise CheckFailedError(*map(_problem, violations))
     return f"{policy.name}_{platform.cpu}"
+
+
+def _problem(violation: Violation) -> Problem:
+    problem = violation.problem()
+    return replace(problem, hint=problem.hint or "build it again")
 
 
 def write_wheel(wheel: Wheel, folder: Path, epoch: int | None) -> Path:

@@ -26,12 +26,10 @@ def parse_sanitizers(text: str) -> tuple[str, ...]:
 
 
 def sanitizer_flags(compiler: Compiler, sanitizers: tuple[str, ...]) -> tuple[str, ...]:
-    """Flags of compile and link alike; none without sanitizers.
+    """Flags of compile and link alike.
 
     clang's list of exceptions would stand before the source among the files that it says it reads.
     """
-    if not sanitizers:
-        return ()
     of_clang = ("-shared-libasan", "-fno-sanitize-ignorelist") if compiler.family == "clang" else ()
     return (f"-fsanitize={','.join(sanitizers)}", "-fno-sanitize-recover=all", *of_clang)
 
