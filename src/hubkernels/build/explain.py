@@ -69,7 +69,7 @@ def _only(decisions: Decisions, package: Package, tags: frozenset[str]) -> Decis
         return decisions
     rejected = tuple(rejection for rejection in decisions.rejected if rejection.variant.tag in tags)
     others = tags - {rejection.variant.tag for rejection in rejected}
-    return Decisions(choose(decisions, package, sorted(others)) if others else (), rejected)
+    return Decisions(choose(decisions, package, sorted(others)) if others else (), rejected, decisions.left_out)
 
 
 def _target(builder: Builder, package: Package, variant: AnyVariant, tools: dict[str, str]) -> Target:

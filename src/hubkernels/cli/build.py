@@ -11,6 +11,7 @@ from hubkernels.cli.console import report, report_text, say, say_json
 from hubkernels.cli.options import (
     HERE,
     Cores,
+    Debug,
     FailFast,
     Jobs,
     Json,
@@ -33,10 +34,6 @@ if TYPE_CHECKING:
     from hubkernels.model.artifact import Artifact
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print warnings and errors alone.")]
-Debug = Annotated[
-    bool,
-    typer.Option("--debug", help="On an error print the traceback and the environment; keep what the run has made."),
-]
 
 
 def build(  # noqa: PLR0913, PLR0917 - one parameter an option

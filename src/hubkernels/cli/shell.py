@@ -13,9 +13,11 @@ from hubkernels.cli.console import note, report, say, say_json
 from hubkernels.cli.options import (
     HERE,
     Cores,
+    Debug,
     Jobs,
     Json,
     MaxJobs,
+    Memory,
     Packages,
     ProjectFolder,
     Verbose,
@@ -78,7 +80,9 @@ def serve(  # noqa: PLR0913, PLR0917 - one parameter an option
     command: Command = None,
     print_env: PrintEnv = False,
     jobs: Jobs = None,
+    memory: Memory = None,
     verbose: Verbose = False,
+    debug: Debug = False,
     json: Json = False,
     _max_jobs: MaxJobs = None,
     cores: Cores = None,
@@ -86,7 +90,7 @@ def serve(  # noqa: PLR0913, PLR0917 - one parameter an option
     """Build what has changed, then start a shell where kernels are found: by import, and by the client's get_kernel."""
     from hubkernels.build.shell import client_variables, importable, python_variables  # noqa: PLC0415
 
-    builder, target = open_target(project, packages, settings(jobs or cores, verbose=verbose))
+    builder, target = open_target(project, packages, settings(jobs or cores, memory, verbose=verbose, debug=debug))
     tags = [variant] if variant else []
     first: dict[str, str] = {}
     for artifact in builder.build_all(target.packages, tags, report, leave_out=not target.named):

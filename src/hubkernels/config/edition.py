@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hubkernels.config.crosschecks import check_package
+from hubkernels.config.crosschecks import cross_check
 from hubkernels.config.document import Problems, RawTable
 from hubkernels.config.flags import chooses_isa
 from hubkernels.config.older import missing_in_3, old_edition
@@ -104,7 +104,7 @@ def read_package(table: RawTable, problems: Problems, root: Path, form: Form) ->
     own = replace(problems, warnings=[])
     reader = Reader(table, (), own, form.package_keys)
     package = _read_tables(reader, root, form)
-    check_package(reader, package)
+    cross_check(reader, package)
     return replace(package, warnings=tuple(own.warnings))
 
 
