@@ -16,7 +16,7 @@ from pathlib import Path
 from hubkernels import __version__
 from hubkernels.check.abi import check_abi
 from hubkernels.check.builds import check_artifact
-from hubkernels.config.abi_policy import load_abi_policy
+from hubkernels.config.abi_policy import LIMITED_API, load_abi_policy
 from hubkernels.errors import CheckFailedError, InputError, Problem
 from hubkernels.host.files import read_errors, write_atomically
 from hubkernels.host.machine import find_torch
@@ -26,8 +26,6 @@ from hubkernels.model.project import Package
 from hubkernels.model.variant import AnyVariant, Variant
 
 FIRST_ZIP_TIME = 315532800  # a zip file's clock begins with 1980
-PYTHON = "3.9"
-"""The oldest Python: that of abi3, and of the client's rules for kernels."""
 
 _DISTRIBUTIONS = {"tvm-ffi": "apache-tvm-ffi", "onednn": "onednn-devel"}
 """What pip calls a dependency, where the client has another name for it."""
@@ -66,7 +64,11 @@ def plan_wheel(package: Package, variant: AnyVariant, artifact: Path, licences: 
         raise CheckFailedError(*(Problem(str(violation), hint="build it again") for violation in violations))
     _refuse_kernel_depends(package, variant)
     names = sorted((*hashed_files(artifact), METADATA))
-    tag = f"cp39-abi3-{_platform_tag(variant, artifact)}" if isinstance(variant, Variant) else "py3-none-any"
+    tag = (
+        f"cp{LIMITED_API.digits}-abi3-{_platform_tag(variant, artifact)}"
+        if isinstance(variant, Variant)
+        else "py3-none-any"
+    )
     return Wheel(
         package=package,
         version=_version(package, variant, artifact.name),
@@ -154,7 +156,7 @@ def _metadata(wheel: Wheel) -> str:
             _license(package.license),
             *(("License-File", name) for name in sorted(wheel.licences)),
             *(("Project-URL", f"{name}, {link}") for name, link in links.items() if link and link.startswith("http")),
-            ("Requires-Python", f">={PYTHON}"),
+            ("Requires-Python", f">={LIMITED_API}"),
             *(("Requires-Dist", requirement) for requirement in wheel.requires),
         )
     )
