@@ -18,7 +18,7 @@ from hubkernels.build.plan import OPS_PY, UID_LENGTH
 from hubkernels.build.sources import shipped_python
 from hubkernels.config.abi_policy import LIMITED_API
 from hubkernels.errors import InputError, Problem
-from hubkernels.export.cmake import BUILT_HERE, cmake_lists, tree_backends, tree_variant
+from hubkernels.export.cmake import WITH_CMAKE, cmake_lists, tree_backends, tree_variant
 from hubkernels.export.files import named_sources, search_of
 from hubkernels.export.includes import Tree
 from hubkernels.export.toml import write_toml
@@ -71,7 +71,7 @@ def render_tree(package: Package, builder: Builder, target: Path, mark: Stamp) -
         hint = "`kernel-builder export` writes upstream's form first" if package.home else "it has no [torch] sources"
         raise InputError(Problem(what, where=str(package.root / "build.toml"), hint=hint))
     if not tree_backends(package):
-        names = ", ".join(backend.name for backend in BUILT_HERE)
+        names = ", ".join(backend.name for backend in WITH_CMAKE)
         raise InputError(Problem(f"{package.name} has no CMake tree", hint=f"there is one for {names}"))
     kernel = os.path.relpath(package.root.resolve(), target.resolve())
     words = {"PYTHON_NAME": package.python_name, "UNIQUE_ID": mark.unique_id}
