@@ -25,7 +25,7 @@ backend = "cuda"
 depends = ["torch"]
 src = ["gpu/double.cu", "gpu/launch.cpp"]
 include = ["gpu/include"]
-cxx-flags = ["-DHOST=\\"a b\\"", "-Wall"]
+cxx-flags = ["-DHOST=\\"a b\\"", "-Wall", "-DARROW=(a->b)"]
 cuda-flags = ["--use_fast_math"]
 cuda-capabilities = ["8.0", "9.0a", "12.0+PTX"]
 
@@ -34,7 +34,7 @@ backend = "rocm"
 depends = ["torch"]
 src = ["gpu/double.cu"]
 include = ["gpu/include"]
-hip-flags = ["-ffast-math"]
+hip-flags = ["-ffast-math", "-DARROW=(a->b)"]
 rocm-archs = ["gfx942"]
 
 [kernel.intel]
@@ -158,7 +158,8 @@ def test_cuda_sections_get_their_language_capabilities_and_flags(
     device, host = made["double.cu"], made["launch.cpp"]
     assert {"-gencode=arch=compute_80,code=sm_80", "-gencode=arch=compute_90a,code=sm_90a"} <= set(device)
     assert {"-gencode=arch=compute_120,code=sm_120", "-gencode=arch=compute_120,code=compute_120"} <= set(device)
-    assert {"--use_fast_math", "-std=c++20", "-DCUDA_KERNEL", "-Xcompiler=-fPIC", '-DHOST="a b"'} <= set(device)
+    assert {"--use_fast_math", "-std=c++20", "-DCUDA_KERNEL", "-Xcompiler=-fPIC", "-DARROW=(a->b)"} <= set(device)
+    assert '-DHOST="a b"' in device
     assert {"-DCUDA_KERNEL", "-Wall", '-DHOST="a b"'} <= set(host)
     assert not {"--use_fast_math", "-DCPU_KERNEL"} & set(host)
     assert "kernel.cpp" not in made
@@ -180,7 +181,9 @@ def test_hip_sections_get_their_language_architectures_and_flags(
     done = configure(tmp_path, tmp_path / "out", "-DBACKEND=rocm", *options)
     assert done.returncode == 0, done.stderr
     device = commands(tmp_path / "out")["double.cu"]
-    assert {"-std=c++20", "-DROCM_KERNEL", "--offload-arch=gfx942", "-ffast-math", "hip"} <= set(device)
+    assert {"-std=c++20", "-DROCM_KERNEL", "--offload-arch=gfx942", "-ffast-math", "-DARROW=(a->b)", "hip"} <= set(
+        device
+    )
     assert "-fno-gnu-unique" not in device, "clang does not know it"
 
 

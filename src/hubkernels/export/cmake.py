@@ -92,17 +92,19 @@ class _Part:
 
     def _section(self, group: Group) -> Iterator[str]:
         sections = [s for s in self.package.sections_for(self.backend) if ("kernel", s.name) in group.keys]
-        for_devices = bool(sections) and self.backend.archs_key is not None
         flags, device_flags = list(_in_project(group.flags)), [word for s in sections for word in s.device_flags]
-        if for_devices:
-            archs = dict.fromkeys(arch for section in sections for arch in section.archs)
-            yield f"device_arch_flags({' '.join(('archs', *map(_quoted, archs)))})"
+        variables = []
+        if self.backend.archs_key is not None:
             device_flags = [*(word for word in flags if word.startswith(_PREPROCESSOR)), *device_flags]
+            if sections:
+                archs = dict.fromkeys(arch for section in sections for arch in section.archs)
+                yield f"device_arch_flags({' '.join(('archs', *map(_quoted, archs)))})"
+                variables = ["${archs}"]
         name = "_".join(("section", *(word for key in group.keys for word in key)))
         yield f"kernel_section({re.sub(r'[^a-zA-Z0-9_]', '_', name)}"
         yield from _list("SOURCES", group.sources)
-        yield from _list("FLAGS", [part for word in flags for part in _flag(word)])
-        yield from _list("DEVICE_FLAGS", device_flags, ("${archs}",) if for_devices else ())
+        yield from _list("FLAGS", _guarded(flags))
+        yield from _list("DEVICE_FLAGS", _guarded(device_flags), variables)
         yield ")"
 
     def _flags(self) -> Iterator[str]:
@@ -155,9 +157,10 @@ def _list(name: str, words: Sequence[str], variables: Sequence[str] = ()) -> Ite
         yield from (f"    {word}" for word in (*variables, *(_quoted(word) for word in words)))
 
 
-def _flag(word: str) -> Sequence[str]:
-    """A flag inside of a generator expression. One that is such an expression stays, and may hold several flags."""
-    return word.split(";") if "$<" in word else (word.replace(">", "$<ANGLE-R>"),)
+def _guarded(flags: Iterable[str]) -> Sequence[str]:
+    """Flags as they stand in a generator expression. One that is such an expression stays, and may hold several."""
+    parts = (word.split(";") if "$<" in word else (word.replace(">", "$<ANGLE-R>"),) for word in flags)
+    return [word for several in parts for word in several]
 
 
 def _in_project(flags: Sequence[str]) -> Iterator[str]:
