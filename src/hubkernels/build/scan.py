@@ -39,7 +39,8 @@ _ASKS_FOR_FILES = b"__has_include"
 _READS_UNSEEN = re.compile(rb"\.incbin\b")
 _NATIVE = re.compile(r"-m(?:arch|cpu|tune)=native")
 _WORD = re.compile(r"(?:\\.|[^\\\s])+")
-_SEARCH_FLAG = re.compile(r"-(?:I|isystem|iquote|idirafter)(.*)", re.DOTALL)
+SEARCH_FLAGS = ("-I", "-isystem", "-iquote", "-idirafter")
+_SEARCH_FLAG = re.compile(rf"(?:{'|'.join(SEARCH_FLAGS)})(.*)", re.DOTALL)
 _SYSTEM_FOLDERS = re.compile(r"^#include <\.\.\.>.*?$(.*?)^End of search list", re.MULTILINE | re.DOTALL)
 
 

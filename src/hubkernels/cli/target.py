@@ -50,6 +50,14 @@ def folder_of(given: Path, words: Sequence[str]) -> Path:
     return Path(folders[0]) if folders else given
 
 
+def lone_package(target: Target, what: str) -> Package:
+    """The one package of the target. what: for which one is needed; the error begins with it."""
+    if len(target.packages) > 1:
+        names = ", ".join(package.name for package in target.packages)
+        raise InputError(Problem(f"{what} is for one package; there are {names}", hint="name one"))
+    return target.packages[0]
+
+
 def _is_path(word: str) -> bool:
     return os.sep in word or word in {os.curdir, os.pardir}
 

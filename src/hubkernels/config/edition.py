@@ -25,6 +25,7 @@ from hubkernels.errors import did_you_mean
 from hubkernels.model.backend import BACKENDS, CUDA, ROCM, Backend
 from hubkernels.model.isa import ISAS
 from hubkernels.model.project import (
+    NAME_RULE,
     PACKAGE_NAME,
     Framework,
     KernelSection,
@@ -195,7 +196,7 @@ def _package_name(general: Reader) -> str:
         general.complain(
             f'"{name}" is not a package name',
             "name",
-            hint="lower-case letters, digits and dashes; a letter first, no dash last: my-kernel, relu2d",
+            hint=NAME_RULE,
         )
     return name
 

@@ -17,7 +17,7 @@ from hubkernels import __version__
 from hubkernels.check.abi import check_abi
 from hubkernels.check.builds import check_artifact
 from hubkernels.check.violation import Violation
-from hubkernels.config.abi_policy import load_abi_policy
+from hubkernels.config.abi_policy import LIMITED_API, load_abi_policy
 from hubkernels.errors import CheckFailedError, InputError, Problem
 from hubkernels.host.files import read_errors, write_atomically
 from hubkernels.host.machine import find_torch
@@ -27,8 +27,6 @@ from hubkernels.model.project import Package
 from hubkernels.model.variant import AnyVariant, Variant
 
 FIRST_ZIP_TIME = 315532800  # a zip file's clock begins with 1980
-PYTHON = "3.9"
-"""The oldest Python: that of abi3, and of the client's rules for kernels."""
 
 _DISTRIBUTIONS = {"tvm-ffi": "apache-tvm-ffi", "onednn": "onednn-devel"}
 """What pip calls a dependency, where the client has another name for it."""
@@ -67,7 +65,11 @@ def plan_wheel(package: Package, variant: AnyVariant, artifact: Path, licences: 
         raise CheckFailedError(*map(_problem, violations))
     _refuse_kernel_depends(package, variant)
     names = sorted((*hashed_files(artifact), METADATA))
-    tag = f"cp39-abi3-{_platform_tag(variant, artifact)}" if isinstance(variant, Variant) else "py3-none-any"
+    tag = (
+        f"cp{LIMITED_API.digits}-abi3-{_platform_tag(variant, artifact)}"
+        if isinstance(variant, Variant)
+        else "py3-none-any"
+    )
     return Wheel(
         package=package,
         version=_version(package, variant, artifact.name),
@@ -160,7 +162,7 @@ def _metadata(wheel: Wheel) -> str:
             _license(package.license),
             *(("License-File", name) for name in sorted(wheel.licences)),
             *(("Project-URL", f"{name}, {link}") for name, link in links.items() if link and link.startswith("http")),
-            ("Requires-Python", f">={PYTHON}"),
+            ("Requires-Python", f">={LIMITED_API}"),
             *(("Requires-Dist", requirement) for requirement in wheel.requires),
         )
     )
