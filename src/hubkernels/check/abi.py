@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from hubkernels.abi.exports import CPUS
 from hubkernels.abi.installed import Installed
 from hubkernels.abi.library import read_library
 from hubkernels.abi.rules import Subject, find, unchecked
@@ -17,6 +16,7 @@ from hubkernels.config.abi_policy import AbiPolicy
 from hubkernels.config.variant_table import VariantRow
 from hubkernels.errors import EnvironmentLacksError, Problem
 from hubkernels.host.machine import TorchSdk
+from hubkernels.model.cpu import CPUS
 from hubkernels.model.variant import Variant
 
 
