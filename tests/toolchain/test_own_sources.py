@@ -150,7 +150,7 @@ def pair(tmp_path: Path, compiler: str) -> Pair:
             path.write_text(f'#include "shared.h"\nfloat {name}(const float* x) {{ return sum(x); }}\n{text}\n')
             subprocess.run([compiler, "-O3", *flags, "-c", path, "-o", path.with_suffix(".o")], check=True)
             objects.append(IsaObject(path.name, frozenset(flags), path.with_suffix(".o")))
-        return [f"{place}: {what}" for place, what in check_objects(objects, os.environ)]
+        return [f"{found.source}: {found.what}" for found in check_objects(objects, os.environ)]
 
     return make
 

@@ -103,6 +103,27 @@ def _abi(subject: Subject) -> Outcome:
     )
 
 
+def _isa(subject: Subject) -> Outcome:
+    from hubkernels.build.select import choose  # noqa: PLC0415 - `--help` does without
+    from hubkernels.check.isa import IsaReport, check_isa  # noqa: PLC0415
+    from hubkernels.cli.verdict import Outcome  # noqa: PLC0415
+
+    builder, package = subject.builder, subject.package
+    plans = (builder.plan(package, each) for each in choose(builder.decide(package), package, subject.variants))
+    found = [check_isa(plan, builder.cache.store, builder.environment) for plan in plans]
+    read = [report for report in found if isinstance(report, IsaReport)]
+    unread = tuple(problem for problem in found if isinstance(problem, Problem))
+    violations = [violation for report in read for violation in report.violations]
+    return Outcome(
+        good=tuple(f"{report.variant}: {report.objects} objects" for report in read if not report.violations),
+        results=tuple({"variant": v.variant, "place": v.place, "what": v.what} for v in violations),
+        problems=tuple(Problem(str(violation)) for violation in violations),
+        warnings=tuple(Problem(str(warning)) for report in read for warning in report.warnings),
+        inapplicable=() if read else unread,
+        passed_over=tuple(problem.what for problem in unread) if read else (),
+    )
+
+
 def _reproducible(subject: Subject) -> Outcome:
     from hubkernels.build.select import choose  # noqa: PLC0415 - `--help` does without
     from hubkernels.check.reproducible import check_reproducible  # noqa: PLC0415
@@ -128,6 +149,7 @@ CHECKS: Mapping[str, Check] = {
         Check("builds", "names, files and metadata of each artifact, against what the client will demand", _builds),
         Check("load", "each artifact that this machine can run loads: a fresh process, the stock client", _load),
         Check("parity", "each such artifact against its float64 reference, gradients too", _parity),
+        Check("isa", "no code of an instruction set outside the files that have its flags", _isa),
         Check("reproducible", "built again elsewhere and under other circumstances, the same bytes", _reproducible),
     )
 }
