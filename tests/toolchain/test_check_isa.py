@@ -66,6 +66,13 @@ def test_a_function_that_is_kept_in_a_copy_for_other_machines_fails(small: Small
     assert "_Z3sumPKf is also in cpu/wide.cpp, compiled with -mavx512f: the linker keeps one copy, this one" in ran.err
 
 
+def test_machines_with_avx512_run_what_older_flags_make(small: SmallProject, cli: Cli) -> None:
+    share(small.without_torch().root, "[[gnu::noinline]] inline", '"-mavx2", "-mfma"')
+    ran = check(cli, small.root)
+    assert ran.code == 0, ran.err
+    assert "here that of cpu/kernel.cpp, but another builder" in ran.err
+
+
 def test_with_internal_linkage_nothing_is_shared(small: SmallProject, cli: Cli) -> None:
     share(small.without_torch().root, "[[gnu::noinline]] static", "")
     ran = check(cli, small.root)

@@ -23,6 +23,15 @@ from hubkernels.model.plan import BuildPlan
 _NO_INSTRUCTIONS = re.compile(r"-m(tune=|no-|cmodel=|prefer-|tls-|stack|branch-|align|indirect-|fentry|recip).*")
 _WIDE_FLAGS = re.compile(r"-m(avx512|avx10|apx|arch=).*")
 
+_BEFORE_AVX512 = frozenset(
+    f"-m{name}"
+    for name in (
+        *("sse3", "ssse3", "sse4", "sse4.1", "sse4.2", "popcnt", "avx", "avx2", "f16c", "fma", "bmi", "bmi2", "lzcnt"),
+        *("movbe", "arch=x86-64-v2", "arch=x86-64-v3", "arch=haswell"),
+    )
+)
+"""What every processor with AVX-512 has."""
+
 _SECTION = "Disassembly of section "
 _LABEL = re.compile(r"^[0-9a-f]+ <(.+)>:$")
 _INSTRUCTION = re.compile(r"^\s*([0-9a-f]+):\t((?:[0-9a-f]{2} )+)\s*\t?(.*)$")
@@ -42,6 +51,12 @@ class IsaObject:
     source: str
     flags: frozenset[str]
     path: Path
+
+    @property
+    def machine(self) -> frozenset[str]:
+        """The flags whose code runs wherever this object's own does."""
+        wide = any(flag.startswith(("-mavx512", "-mavx10")) for flag in self.flags)
+        return self.flags | _BEFORE_AVX512 if wide else self.flags
 
     @property
     def wanted(self) -> str:
@@ -170,7 +185,7 @@ def _shared(objects: tuple[IsaObject, ...], environment: Mapping[str, str]) -> I
     for name, copies in sorted(defined.items()):
         kept = next((made for made, kind in copies if kind == "T"), copies[0][0])
         for made, kind in copies:
-            others = [other for other, _ in copies if not made.flags <= other.flags]
+            others = [other for other, _ in copies if not made.flags <= other.machine]
             if kind == "W" and others:
                 what = f"{name} is also in {others[0].source}, {others[0].wanted}: the linker keeps one copy"
                 if made is kept:
