@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -89,21 +88,6 @@ def test_another_checkout_neither_compiles_nor_scans(tmp_path: Path, cli: Cli, c
     assert cli("build", "--project", second.root).out.startswith("built")
     assert compiler.runs() == NONE
     assert digest_folder(second.artifact) == digest_folder(first.artifact)
-
-
-def processor_seconds() -> float:
-    """Of all processes that this one has started and seen end."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
-def test_another_checkout_takes_less_than_a_second(tmp_path: Path) -> None:
-    """A second of processor time: the machine that tests may have other work."""
-    first, second = (SmallProject(tmp_path / name, "my-kernel").write().without_torch() for name in ("one", "two"))
-    assert build(first).code == 0
-    before = processor_seconds()
-    assert build(second).out.startswith("built")
-    assert processor_seconds() - before < 1
 
 
 def test_a_moved_folder_is_up_to_date_and_is_not_scanned(tmp_path: Path, cli: Cli, compiler: Compiler) -> None:
@@ -337,7 +321,7 @@ def test_a_library_on_a_disk_that_runs_no_programs_fails_to_load_with_the_reason
     assert "hint: is its disk mounted noexec?" in ran.err
 
 
-POINTS_KIB = [0, 8, 16, 24, 40, 64, 96, 128, 160, 240]
+POINTS_KIB = [0, 8, 16, 24, 40, 64, 96, 128, 160, 240] if os.environ.get("HUBKERNELS_TEST_ALL") else [0, 24, 96, 240]
 
 
 def fill(disk: Path, free_kib: int) -> Path:
@@ -363,6 +347,7 @@ def test_a_disk_that_fills_under_the_project_is_said_and_leaves_nothing_half_wri
     project = SmallProject(tmp_path / "disk", "my-kernel").write().without_torch()
     ballast = fill(tmp_path / "disk", free_kib)
     ran = build(project)
+    assert ran.code or free_kib, "without any room a build cannot end well"
     if ran.code:
         assert ran.code == 3, ran.err
         assert "No space left on device" in ran.err
@@ -385,6 +370,7 @@ def test_a_disk_that_fills_under_the_cache_costs_only_what_it_would_have_kept(
     cache = str(tmp_path / "disk/cache")
     ran = build(project, HUBKERNELS_CACHE=cache)
     assert (ran.code, digest_folder(project.artifact)) == (0, good), ran.err
+    assert free_kib or "is not kept" in ran.err, "nothing can be kept without any room"
     kept = len(list((tmp_path / "disk").rglob("*.o"))) + len(list((tmp_path / "disk").rglob("*.so")))
     assert (kept == 4) != ("is not kept for later builds: cannot write" in ran.err)
     ballast.unlink()

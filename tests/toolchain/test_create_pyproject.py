@@ -275,6 +275,7 @@ def test_files_in_the_way_are_kept_without_force(project: SmallProject, cli: Cli
     ran = cli("create-pyproject", project.root)
     assert ran.code == 2
     assert "already has\n  - setup.py\n" in ran.err
+    assert "hint: choose another folder, or --force to replace them\n" in ran.err
     assert not (project.root / "CMakeLists.txt").exists()
     assert cli("create-pyproject", project.root, "--force").code == 0
 

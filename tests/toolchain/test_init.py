@@ -62,7 +62,9 @@ def test_every_word_of_the_template_is_replaced(project: Path) -> None:
 def test_files_in_the_way_are_listed_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "build.toml").write_text("mine", encoding="utf-8")
     assert main(["init", str(tmp_path), "--name", "relu2"]) == 2
-    assert "already has\n  - build.toml\n" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "already has\n  - build.toml\n" in said
+    assert "hint: choose another folder, or --overwrite them\n" in said
     assert [path.name for path in tmp_path.iterdir()] == ["build.toml"]
     assert (tmp_path / "build.toml").read_text(encoding="utf-8") == "mine"
 

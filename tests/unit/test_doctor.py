@@ -29,7 +29,8 @@ def no_nvcc(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def around(tmp_path: Path, path: str = "", cpuinfo: str = "", **environment: str) -> Surroundings:
-    return Surroundings({"PATH": path, **environment}, tmp_path, tmp_path / "build", cpuinfo)
+    (tmp_path / "cpuinfo").write_text(cpuinfo, encoding="utf-8")
+    return Surroundings({"PATH": path, **environment}, tmp_path, tmp_path / "build", tmp_path / "cpuinfo")
 
 
 def look(surroundings: Surroundings, subject: str) -> Finding:

@@ -8,7 +8,7 @@ from functools import partial
 
 from hubkernels.config.variant_table import VariantRow
 from hubkernels.model.arch import FAMILIES, Choice, choose_archs
-from hubkernels.model.backend import CUDA, ROCM, Backend
+from hubkernels.model.backend import BACKENDS, Backend
 from hubkernels.model.project import KernelSection, Package, TorchNoarch
 from hubkernels.model.variant import NoarchVariant, Variant
 from hubkernels.model.version import Version
@@ -62,14 +62,17 @@ def with_known_devices(package: Package, rows: Iterable[VariantRow]) -> Package:
     if not isinstance(package.framework, TorchNoarch):
         return package
     found = _releases(package, rows)
-    cuda, rocm = (_device_choice(package, backend, found.get(backend, ())).kept for backend in (CUDA, ROCM))
-    return replace(package, framework=replace(package.framework, cuda_capabilities=cuda, rocm_archs=rocm))
+    kept = {
+        name: _device_choice(package, BACKENDS[name], found.get(BACKENDS[name], ())).kept
+        for name in package.framework.archs
+    }
+    return replace(package, framework=replace(package.framework, archs=kept))
 
 
 def _device_choice(package: Package, backend: Backend, releases: Iterable[Version]) -> Choice:
     """Of the devices that Python files alone are declared for, those that some release compiles for."""
     framework, releases = package.framework, tuple(releases)
-    declared = framework.archs_for(backend) if isinstance(framework, TorchNoarch) else ()
+    declared = framework.archs.get(backend.name, ()) if isinstance(framework, TorchNoarch) else ()
 
     def why_not(entry: str) -> str | None:
         reasons = [FAMILIES[backend.name].why_not(entry, release) for release in releases]

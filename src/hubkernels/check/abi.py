@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hubkernels.abi.exports import CPUS
 from hubkernels.abi.installed import Installed
 from hubkernels.abi.library import read_library
 from hubkernels.abi.rules import Finding, Subject, find, unchecked
@@ -14,6 +13,7 @@ from hubkernels.check.violation import Violation, collect
 from hubkernels.config.abi_policy import AbiPolicy
 from hubkernels.errors import EnvironmentLacksError, Problem
 from hubkernels.host.machine import TorchSdk
+from hubkernels.model.cpu import CPUS
 from hubkernels.model.variant import AnyVariant, NoarchVariant, Variant
 
 

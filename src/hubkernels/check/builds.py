@@ -14,13 +14,14 @@ from hubkernels.check.violation import Violation, collect
 from hubkernels.errors import EnvironmentLacksError, Problem
 from hubkernels.model.artifact import METADATA
 from hubkernels.model.backend import BACKENDS
+from hubkernels.model.cpu import CPUS
 
 _VERSION = "[0-9]{2,}"  # at least a major and a minor digit
 _FRAMEWORK = f"(torch{_VERSION}(-cxx11|-cxx98)?|torch-stable-abi{_VERSION}|tvm-ffi{_VERSION})"
 _PLAIN = "|".join(backend.tag for backend in BACKENDS.values() if not backend.versioned)
 _VERSIONED = "|".join(backend.tag for backend in BACKENDS.values() if backend.versioned)
 _BACKEND = f"(?P<backend>{_PLAIN}|(?P<versioned>{_VERSIONED}))(?(versioned)(?P<version>{_VERSION}))"
-_SYSTEM = r"(x86_64|aarch64)-(linux|darwin|windows)"
+_SYSTEM = f"({'|'.join(CPUS)})-(linux|darwin|windows)"
 COMPILED = re.compile(f"{_FRAMEWORK}-{_BACKEND}-{_SYSTEM}")
 """Names of compiled variants, as the client's grammar has them for the systems that it runs on."""
 NOARCH = re.compile(f"torch-(?P<backend>universal|{'|'.join(backend.device for backend in BACKENDS.values())})")

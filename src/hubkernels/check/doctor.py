@@ -13,6 +13,7 @@ from hubkernels.build.cache import find_cache
 from hubkernels.check import cuda
 from hubkernels.check.finding import Finding
 from hubkernels.errors import EnvironmentLacksError
+from hubkernels.host.cpu import CPUINFO, cpu_features
 from hubkernels.host.disk import allows_programs, free_bytes
 from hubkernels.host.files import FileHashes
 from hubkernels.host.machine import find_torch, python_include, require_torch, this_machine
@@ -30,12 +31,12 @@ ENOUGH_DISK = 1 << 30
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What the examination looks at. build: folder that builds write to. cpuinfo: text of /proc/cpuinfo."""
+    """What the examination looks at. build: folder that builds write to. cpuinfo: what Linux tells of the processor."""
 
     environment: Mapping[str, str]
     temp: Path
     build: Path
-    cpuinfo: str
+    cpuinfo: Path = CPUINFO
 
 
 def examine(around: Surroundings) -> tuple[Finding, ...]:
@@ -157,17 +158,12 @@ def _temp(around: Surroundings) -> Finding:
 
 
 def _isas(around: Surroundings) -> Finding:
-    usable = usable_isas(_cpu_features(around.cpuinfo))
+    usable = usable_isas(cpu_features(around.cpuinfo))
     return Finding("cpu", "ok", f"{platform.machine()}: {', '.join((*reversed(usable), 'scalar'))}")
 
 
 def _cuda(around: Surroundings) -> Finding:
-    torch = find_torch()
-    try:
-        found = cuda.read_torch_cuda(torch.release, torch.root) if torch else None
-    except EnvironmentLacksError:
-        found = None  # `torch` tells of it
-    return cuda.toolkit(find_nvcc(around.environment), found, around.environment)
+    return cuda.toolkit(find_nvcc(around.environment), find_torch(), around.environment)
 
 
 def _cuda_host(around: Surroundings) -> Finding:
@@ -194,12 +190,6 @@ EXAMINATIONS: tuple[Callable[[Surroundings], Finding], ...] = (
     _cuda,
     _cuda_host,
 )
-
-
-def _cpu_features(cpuinfo: str) -> frozenset[str]:
-    """Features as compilers name them: Linux writes avx512_bf16 for avx512bf16."""
-    flags = next((line for line in cpuinfo.splitlines() if line.startswith("flags")), "")
-    return frozenset(flags.partition(":")[2].replace("_", "").split())
 
 
 def _missing(

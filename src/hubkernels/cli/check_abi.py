@@ -12,6 +12,7 @@ import typer
 from hubkernels.cli.check import Named, check
 from hubkernels.cli.options import HERE, Debug, Jobs, Json, Memory, Packages, ProjectFolder, Since, Variants
 from hubkernels.errors import InputError, Problem
+from hubkernels.model.artifact import LIMITED_API
 
 if TYPE_CHECKING:
     from hubkernels.model.project import Package
@@ -58,7 +59,7 @@ def check_abi(  # noqa: PLR0913, PLR0917 - one parameter an option
 
 
 def _beyond_policy(manylinux: str, python_abi: str) -> Iterator[Problem]:
-    from hubkernels.config.abi_policy import LIMITED_API, load_abi_policy  # noqa: PLC0415 - `--help` does without
+    from hubkernels.config.abi_policy import load_abi_policy  # noqa: PLC0415 - `--help` does without
 
     held = load_abi_policy().name
     asked = _POLICY.fullmatch(manylinux)

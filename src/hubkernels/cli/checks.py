@@ -95,6 +95,27 @@ def _abi(subject: Subject) -> Outcome:
     )
 
 
+def _isa(subject: Subject) -> Outcome:
+    from dataclasses import replace  # noqa: PLC0415 - `--help` does without
+
+    from hubkernels.build.select import choose  # noqa: PLC0415 - `--help` does without
+    from hubkernels.check.isa import IsaReport, check_isa  # noqa: PLC0415
+
+    builder, package = subject.builder, subject.package
+    plans = (builder.plan(package, each) for each in choose(builder.decide(package), package, subject.variants))
+    found = [check_isa(plan, builder.cache.store, builder.environment) for plan in plans]
+    read = [report for report in found if isinstance(report, IsaReport)]
+    unread = tuple(problem for problem in found if isinstance(problem, Problem))
+    outcome = _found(
+        (violation for report in read for violation in report.violations),
+        good=(f"{report.variant}: {report.objects} objects" for report in read if not report.violations),
+        warnings=(warning.problem() for report in read for warning in report.warnings),
+    )
+    if not read:
+        return replace(outcome, inapplicable=unread)
+    return replace(outcome, passed_over=tuple(problem.what for problem in unread))
+
+
 def _reproducible(subject: Subject) -> Outcome:
     from hubkernels.build.select import choose  # noqa: PLC0415 - `--help` does without
     from hubkernels.check.reproducible import check_reproducible  # noqa: PLC0415
@@ -117,6 +138,7 @@ CHECKS: Mapping[str, Check] = {
         Check("builds", "names, files and metadata of each artifact, against what the client will demand", _builds),
         Check("load", "each artifact that this machine can run loads: a fresh process, the stock client", _load),
         Check("parity", "each such artifact against its float64 reference, gradients too", _parity),
+        Check("isa", "no code of an instruction set outside the files that have its flags", _isa),
         Check("reproducible", "built again elsewhere and under other circumstances, the same bytes", _reproducible),
     )
 }

@@ -36,6 +36,6 @@ def create_pyproject(  # noqa: PLR0913, PLR0917 - typer makes options of paramet
     target = target_dir or kernel_dir
     mark = stamp(package, os.environ, unique_id, kernel_sha, dirty=kernel_dirty)
     files = render_tree(package, builder, target, mark)
-    write_tree(files, target, overwrite=None if force else "--force to replace")
+    write_tree(files, target, overwrite=force, hint="choose another folder, or --force to replace them")
     say(f"wrote {len(files)} files to {target}")
     say("next: pip install --no-build-isolation -e .   or   cmake -S . -B _cmake -G Ninja && ninja -C _cmake")

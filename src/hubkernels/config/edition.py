@@ -22,7 +22,7 @@ from hubkernels.config.values import (
     read_repo_id,
 )
 from hubkernels.errors import did_you_mean
-from hubkernels.model.backend import BACKENDS, CUDA, ROCM, Backend
+from hubkernels.model.backend import BACKENDS, Backend
 from hubkernels.model.isa import ISAS
 from hubkernels.model.project import (
     NAME_RULE,
@@ -43,7 +43,8 @@ LAST_OLD_EDITION = 3
 MIGRATE = "kernel-builder update-build"
 
 TORCH_KEYS = ("cxx-flags", "include", "maxver", "minver", "pyext", "src", "stable-abi")
-NOARCH_KEYS = ("cuda_capabilities", "pyext", "rocm_archs")  # snake case is upstream's own here
+NOARCH_ARCHS = {b: b.archs_key.replace("-", "_") for b in BACKENDS.values() if b.archs_key}  # upstream's own spelling
+NOARCH_KEYS = ("pyext", *NOARCH_ARCHS.values())
 TVM_FFI_KEYS = ("cxx-flags", "include", "pyext", "src")
 GENERAL_KEYS: Mapping[str, int] = {  # with the edition that brought each
     "name": 4,
@@ -242,8 +243,7 @@ def _torch(torch: Reader, edition: int) -> Torch:
 def _torch_noarch(noarch: Reader, _: int) -> TorchNoarch:
     return TorchNoarch(
         read_python_suffixes(noarch),
-        read_archs(noarch, CUDA, "cuda_capabilities"),
-        read_archs(noarch, ROCM, "rocm_archs"),
+        {backend.name: read_archs(noarch, backend, key) for backend, key in NOARCH_ARCHS.items()},
     )
 
 

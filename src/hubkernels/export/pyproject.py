@@ -16,7 +16,6 @@ from hubkernels import __version__
 from hubkernels.build.pipeline import Builder
 from hubkernels.build.plan import OPS_PY, UID_LENGTH
 from hubkernels.build.sources import shipped_python
-from hubkernels.config.abi_policy import LIMITED_API
 from hubkernels.errors import InputError, Problem
 from hubkernels.export.cmake import WITH_CMAKE, cmake_lists, tree_backends, tree_variant
 from hubkernels.export.files import named_sources, search_of
@@ -24,7 +23,7 @@ from hubkernels.export.includes import Tree
 from hubkernels.export.toml import write_toml
 from hubkernels.host.files import hash_file
 from hubkernels.host.git import git_state
-from hubkernels.model.artifact import metadata
+from hubkernels.model.artifact import LIMITED_API, metadata
 from hubkernels.model.backend import Backend
 from hubkernels.model.project import Package, Torch
 

@@ -17,11 +17,11 @@ from hubkernels import __version__
 from hubkernels.check.abi import check_abi
 from hubkernels.check.builds import check_artifact
 from hubkernels.check.violation import Violation
-from hubkernels.config.abi_policy import LIMITED_API, load_abi_policy
+from hubkernels.config.abi_policy import load_abi_policy
 from hubkernels.errors import CheckFailedError, InputError, Problem
 from hubkernels.host.files import read_errors, write_atomically
 from hubkernels.host.machine import find_torch
-from hubkernels.model.artifact import METADATA
+from hubkernels.model.artifact import LIMITED_API, METADATA
 from hubkernels.model.digest import hashed_files
 from hubkernels.model.project import Package
 from hubkernels.model.variant import AnyVariant, Variant

@@ -7,15 +7,13 @@ from importlib import resources
 from pathlib import Path
 
 from hubkernels.host.machine import TorchSdk
+from hubkernels.model.artifact import LIMITED_API
 from hubkernels.model.plan import Step
 from hubkernels.model.variant import Variant
 from hubkernels.model.version import Version
 from hubkernels.toolchain.compiler import Compiler
 from hubkernels.toolchain.link import COMPAT_FLAGS, STATIC, LinkStubs
 from hubkernels.toolchain.sanitizer import sanitizer_flags
-
-LIMITED_API = "0x03090000"
-"""abi3 of Python 3.9: one binary for every later Python."""
 
 LIBRARIES = ("torch_cpu", "torch", "c10")
 LOCAL_LINK = ("-shared", "-Wl,--no-as-needed,--build-id=none,-z,noexecstack")
@@ -48,7 +46,7 @@ class Toolchain:
         flags = [f"-std=c++{20 if modern else 17}", optimize, "-DNDEBUG", "-fPIC", "-fvisibility=hidden"]
         if self.compiler.family == "g++":
             flags.append("-fno-gnu-unique")  # else static locals of two builds of one kernel are one object
-        flags += [f"-D{variant.backend.define}", f"-DPy_LIMITED_API={LIMITED_API}"]
+        flags += [f"-D{variant.backend.define}", f"-DPy_LIMITED_API={limited_api_macro(LIMITED_API)}"]
         if variant.stable_abi:
             flags.append(f"-DTORCH_TARGET_VERSION={stable_abi_macro(variant.torch)}")
         if self.sanitizers:
@@ -134,3 +132,9 @@ def stable_abi_macro(version: Version) -> str:
     """``TORCH_TARGET_VERSION`` as torch's headers read it: major in the top byte, minor in the next."""
     major, minor = version.minor.parts
     return f"0x{major << 56 | minor << 48:016x}"
+
+
+def limited_api_macro(version: Version) -> str:
+    """``Py_LIMITED_API`` as Python's headers read it."""
+    major, minor = version.minor.parts
+    return f"0x{major << 24 | minor << 16:08x}"
