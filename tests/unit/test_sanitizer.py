@@ -48,6 +48,6 @@ def test_without_a_runtime_the_package_that_has_it_is_named(tmp_path: Path) -> N
     driver = tmp_path / "clang++"
     driver.write_text('#!/bin/sh\necho "${1#-print-file-name=}"\n', encoding="utf-8")
     driver.chmod(0o755)
-    compiler = Compiler((str(driver),), "clang", Version((14, 0, 6)), "hash", tmp_path)
+    compiler = Compiler((str(driver),), "clang", Version((14, 0, 6)), "hash", {})
     with pytest.raises(EnvironmentLacksError, match="libclang_rt.asan.*\n.*apt-get install libclang-rt-14-dev"):
         sanitizer_environment(compiler, BOTH, {})
