@@ -327,6 +327,14 @@ def test_a_driver_that_adds_flags_is_another_compiler(
     assert small.op_id != before
 
 
+def test_a_source_may_be_spelled_from_the_folder_itself(small: SmallProject, cli: Cli) -> None:
+    text = (small.root / "build.toml").read_text()
+    (small.root / "build.toml").write_text(text.replace('"cpu/kernel.cpp"', '"./cpu/../cpu/kernel.cpp"'))
+    assert cli("build", "--project", small.root).out.startswith("built")
+    (small.root / "include/kernel.h").write_text((small.root / "include/kernel.h").read_text() + "int more();\n")
+    assert cli("build", "--project", small.root).out.startswith("built")
+
+
 def test_flags_in_variables_change_nothing(small: SmallProject) -> None:
     ids = set()
     for changes in ({}, {"CCC_OVERRIDE_OPTIONS": "+-ffast-math"}):

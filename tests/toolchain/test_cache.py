@@ -228,12 +228,29 @@ def test_a_source_for_this_machines_processor_is_not_shared_with_another(
     assert small.op_id != before
 
 
-def test_a_source_that_reads_what_no_compiler_lists_is_refused(small: SmallProject, cli: Cli) -> None:
+@pytest.mark.parametrize(
+    ("line", "directive"),
+    [
+        (r'asm(".incbin \"table.bin\"");', "incbin"),
+        (r'asm("\t.include\t\"data.s\"\n");', "include"),
+        ('asm(R"(.include"data.s")");', "include"),
+        ('#define S(x) #x\nasm(".incbin " S(table.bin));', "incbin"),
+    ],
+)
+def test_a_source_that_reads_what_no_compiler_lists_is_refused(
+    small: SmallProject, cli: Cli, line: str, directive: str
+) -> None:
     source = small.root / "cpu/kernel.cpp"
-    source.write_text(source.read_text() + 'asm(".incbin \\"table.bin\\"");\n')
+    source.write_text(f"{source.read_text()}\n{line}\n")
     ran = cli("build", "--project", small.root)
     assert ran.code == 2
-    assert "cpu/kernel.cpp has .incbin: no compiler lists what that reads" in ran.err
+    assert f"cpu/kernel.cpp has .{directive}: no compiler lists what that reads" in ran.err
+
+
+def test_a_comment_may_speak_of_what_is_refused(small: SmallProject, cli: Cli) -> None:
+    source = small.root / "cpu/kernel.cpp"
+    source.write_text(source.read_text() + '// neither .incbin nor .include, and `x.include` is a name; "this" too\n')
+    assert cli("build", "--project", small.root).code == 0
 
 
 @pytest.mark.parametrize("kind", KINDS)

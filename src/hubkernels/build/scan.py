@@ -35,7 +35,8 @@ CPU = "<cpu>"
 """Stands among the inputs of a source that is compiled for the processor of this machine."""
 
 _ASKS_FOR_FILES = b"__has_include"
-_READS_UNSEEN = re.compile(rb"\.incbin\b")
+_READS_UNSEEN = re.compile(rb"\.(incbin|include)(?:\s|\\t)*\\*\"")
+"""Directives of the assembler, with the quote that follows: a comment may speak of them."""
 _NATIVE = re.compile(r"-m(?:arch|cpu|tune)=native")
 _WORD = re.compile(r"(?:\\.|[^\\\s])+")
 _SEARCH_FLAG = re.compile(r"-(?:I|isystem|iquote|idirafter)(.*)", re.DOTALL)
@@ -149,9 +150,10 @@ class Scanner:
             return Failure(source.path, self.variant.tag, what)
         own = [path for path in paths if not self.headers.owns(path)]
         texts = [(self.root / path).read_bytes() for path in own]
-        if unseen := next((path for path, text in zip(own, texts, strict=True) if _READS_UNSEEN.search(text)), None):
-            what = f"{unseen} has .incbin: no compiler lists what that reads, and changes of it would go unseen"
-            return Failure(source.path, self.variant.tag, what)
+        for path, text in zip(own, texts, strict=True):
+            if unseen := _READS_UNSEEN.search(text):
+                why = "no compiler lists what that reads, and changes of it would go unseen"
+                return Failure(source.path, self.variant.tag, f"{path} has .{unseen[1].decode()}: {why}")
         roots, names = self._searched(source, own, paths)
         absent, blocked = missing_instead(self.root, roots, names)
         shadows, also_blocked = self._shadows(source, paths)

@@ -11,7 +11,7 @@ from hubkernels.config.load import find_tables
 from hubkernels.errors import InputError, Problem, nearest
 from hubkernels.model.backend import Backend
 from hubkernels.model.digest import is_bytecode
-from hubkernels.model.isa import ISAS
+from hubkernels.model.isa import EVERY_MACHINE, ISAS, reach
 from hubkernels.model.project import Package, Torch
 from hubkernels.model.variant import Variant
 
@@ -98,9 +98,7 @@ def _joined(flags: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def _tier(source: Source) -> int:
-    """How much of a machine the flags of a source ask for: nothing, something, or AVX-512 and AMX."""
-    asked = [flag for flag in source.flags if flag.startswith("-m")]
-    return bool(asked) + any("avx512" in flag or "amx" in flag for flag in asked)
+    return max(map(reach, source.flags), default=EVERY_MACHINE)
 
 
 def _expanded(package: Package, key: tuple[str, ...], words: tuple[str, ...], family: str) -> tuple[str, ...]:

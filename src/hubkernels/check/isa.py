@@ -16,10 +16,8 @@ from pathlib import Path
 from hubkernels.check.violation import Violation, collect
 from hubkernels.errors import EnvironmentLacksError, Problem
 from hubkernels.host.process import run
+from hubkernels.model.isa import EVERY_MACHINE, WIDE, reach
 from hubkernels.model.plan import BuildPlan, Step
-
-_NO_INSTRUCTIONS = re.compile(r"-m(tune=|no-|cmodel=|prefer-|tls-|stack|branch-|align|indirect-|fentry|recip).*")
-_WIDE_FLAGS = re.compile(r"-m(avx512|avx10|apx|arch=).*")
 
 _LABEL = re.compile(r"^[0-9a-f]+ <(.+)>:$")
 _INSTRUCTION = re.compile(r"^\s*([0-9a-f]+):\t((?:[0-9a-f]{2} )+)\s*\t?(.*)$")
@@ -74,7 +72,7 @@ def check_isa(
 
 def isa_flags(command: Iterable[str]) -> frozenset[str]:
     """The flags of a command that choose instructions."""
-    return frozenset(word for word in command if word.startswith("-m") and not _NO_INSTRUCTIONS.fullmatch(word))
+    return frozenset(word for word in command if reach(word) > EVERY_MACHINE)
 
 
 def check_objects(objects: Iterable[IsaObject], environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -115,7 +113,7 @@ def instructions(path: Path, environment: Mapping[str, str]) -> Iterator[Instruc
 
 def _encodings(made: IsaObject, environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     allowed = {None} if not made.flags else {None, "SSE4", "VEX", "XOP"}
-    if any(_WIDE_FLAGS.fullmatch(flag) for flag in made.flags):
+    if any(reach(flag) == WIDE for flag in made.flags):
         return
     wrong = [found for found in instructions(made.path, environment) if encoding(found.raw) not in allowed]
     for function in dict.fromkeys(found.function for found in wrong):
