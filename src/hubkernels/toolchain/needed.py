@@ -7,12 +7,14 @@ import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 _HEADER = struct.Struct("<32xQ14xHH")  # offset, entry size and number of the program headers
 _SEGMENT = struct.Struct("<I4xQQ8xQ")
 _ENTRY = struct.Struct("<qQ")
 _LOAD, _DYNAMIC = 1, 2
-_NEEDED, _STRINGS, _STRINGS_SIZE, _RPATH, _RUNPATH = 1, 5, 10, 15, 29
+_NEEDED, _STRINGS, _RPATH, _RUNPATH = 1, 5, 15, 29
+_LONGEST = 4096
 _NAMES = (_NEEDED, _RPATH, _RUNPATH)
 _USUAL = (*(f"{folder}/{os.uname().machine}-linux-gnu" for folder in ("/lib", "/usr/lib")), "/usr/lib64", "/usr/lib")
 
@@ -59,11 +61,10 @@ def _read(path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
             loaded = (
                 (at, base) for kind, at, base, size in segments if kind == _LOAD and base <= address < base + size
             )
-            file.seek(next((at + address - base for at, base in loaded), 0))
-            strings = file.read(values.get(_STRINGS_SIZE, 0))
+            strings = next((at + address - base for at, base in loaded), 0)
+            text = [(tag, _string(file, strings + value)) for tag, value in entries if tag in _NAMES]
     except (OSError, ValueError, OverflowError, struct.error):
         return (), ()
-    text = [(tag, os.fsdecode(strings[value:].partition(b"\0")[0])) for tag, value in entries if tag in _NAMES]
     return (
         tuple(name for tag, name in text if tag == _NEEDED),
         tuple(folder for tag, names in text if tag != _NEEDED for folder in names.split(":") if folder),
@@ -72,3 +73,9 @@ def _read(path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def _entries(table: bytes) -> Iterator[tuple[int, int]]:
     return _ENTRY.iter_unpack(table[: len(table) - len(table) % _ENTRY.size])
+
+
+def _string(file: BinaryIO, offset: int) -> str:
+    """One of the strings, of which libLLVM has megabytes."""
+    file.seek(offset)
+    return os.fsdecode(file.read(_LONGEST).partition(b"\0")[0])
