@@ -140,6 +140,65 @@ def test_a_header_that_comes_before_one_of_the_system_is_seen(small: SmallProjec
     assert small.op_id != before
 
 
+def compiler_with_folders(folder: Path, *folders: Path) -> str:
+    """A g++ that looks into folders of its own first."""
+    words = " ".join(f"-isystem '{each}'" for each in folders)
+    (folder / "own-g++").write_text(f'#!/bin/sh\nexec g++ {words} "$@"\n')
+    (folder / "own-g++").chmod(0o755)
+    return str(folder / "own-g++")
+
+
+@pytest.mark.parametrize("given", ["flags", "compiler", "compiler, a link"])
+def test_a_header_in_an_earlier_folder_outside_the_project_is_seen(
+    small: SmallProject, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    one, two = tmp_path / "a long name of a folder" / "one", tmp_path / "two"
+    one.mkdir(parents=True)
+    (tmp_path / "real").mkdir()
+    if given.endswith("link"):
+        two.symlink_to("real")
+    else:
+        two.mkdir()
+    (two / "extra.h").write_text("#define EXTRA 0\n")
+    source = small.root / "cpu/kernel.cpp"
+    source.write_text("#include <extra.h>\n" + source.read_text().replace("+ calls", "+ EXTRA + calls"))
+    if given.startswith("compiler"):
+        monkeypatch.setenv("CXX", compiler_with_folders(tmp_path, one, two))
+    else:
+        flags = f'[kernel.cpu]\ncxx-flags = ["-isystem", "{one}/", "-isystem{two}/"]'
+        text = (small.root / "build.toml").read_text()
+        (small.root / "build.toml").write_text(text.replace("[kernel.cpu]", flags))
+    assert cli("build", "--project", small.root).code == 0
+    before = small.op_id
+    assert cli("build", "--project", small.root).out.startswith("up to date")
+    (one / "extra.h").write_text("#define EXTRA 1\n")
+    assert cli("build", "--project", small.root).out.startswith("built")
+    assert small.op_id != before
+
+
+def test_headers_of_a_compiler_outside_usr_are_the_compilers(
+    tmp_path: Path, cli: Cli, compiler: Compiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They ask ``__has_include`` all day, and where they stand is no part of the id."""
+    ids = []
+    for number in ("1", "2"):
+        system = tmp_path / number / "include"
+        system.mkdir(parents=True)
+        (system / "cstdint").write_text('#if __has_include("more.h")\n#endif\n#include_next <cstdint>\n')
+        monkeypatch.setenv("CXX", compiler_with_folders(tmp_path / number, system))
+        (tmp_path / number / "own-g++").write_text(
+            (tmp_path / number / "own-g++").read_text().replace("exec g++", f"exec '{compiler.path}'")
+        )
+        project = SmallProject(tmp_path / number, "my-kernel").write().without_torch()
+        assert cli("build", "--project", project.root).code == 0
+        compiler.runs()
+        assert cli("build", "--project", project.root).out.startswith("up to date")
+        assert compiler.runs() == NONE
+        ids.append(project.op_id)
+        assert str(tmp_path).encode() not in next(project.artifact.glob("*.so")).read_bytes()
+    assert ids[0] == ids[1]
+
+
 def test_a_source_for_this_machines_processor_is_not_shared_with_another(
     small: SmallProject, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,12 +212,29 @@ def test_a_source_for_this_machines_processor_is_not_shared_with_another(
     assert small.op_id != before
 
 
-def test_a_source_that_reads_what_no_compiler_lists_is_refused(small: SmallProject, cli: Cli) -> None:
+@pytest.mark.parametrize(
+    ("line", "directive"),
+    [
+        (r'asm(".incbin \"table.bin\"");', "incbin"),
+        (r'asm("\t.include\t\"data.s\"\n");', "include"),
+        ('asm(R"(.include"data.s")");', "include"),
+        ('#define S(x) #x\nasm(".incbin " S(table.bin));', "incbin"),
+    ],
+)
+def test_a_source_that_reads_what_no_compiler_lists_is_refused(
+    small: SmallProject, cli: Cli, line: str, directive: str
+) -> None:
     source = small.root / "cpu/kernel.cpp"
-    source.write_text(source.read_text() + 'asm(".incbin \\"table.bin\\"");\n')
+    source.write_text(f"{source.read_text()}\n{line}\n")
     ran = cli("build", "--project", small.root)
     assert ran.code == 2
-    assert "cpu/kernel.cpp has .incbin: no compiler lists what that reads" in ran.err
+    assert f"cpu/kernel.cpp has .{directive}: no compiler lists what that reads" in ran.err
+
+
+def test_a_comment_may_speak_of_what_is_refused(small: SmallProject, cli: Cli) -> None:
+    source = small.root / "cpu/kernel.cpp"
+    source.write_text(source.read_text() + '// neither .incbin nor .include, and `x.include` is a name; "this" too\n')
+    assert cli("build", "--project", small.root).code == 0
 
 
 @pytest.mark.parametrize("kind", KINDS)

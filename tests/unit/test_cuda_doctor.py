@@ -31,7 +31,7 @@ def torch(cuda: str | None, root: str = "/site/torch") -> TorchSdk:
 
 
 def gxx(release: str) -> Compiler:
-    return Compiler(("/usr/bin/g++",), "g++", version(release), "hash", Path("/usr/lib/gcc"))
+    return Compiler(("/usr/bin/g++",), "g++", version(release), "hash", {})
 
 
 def fake_nvcc(folder: Path, release: str, top: Path | None = None) -> Path:

@@ -66,7 +66,7 @@ def test_an_empty_list_of_headers_holds(store: Store, tmp_path: Path) -> None:
 
 
 def test_the_newest_lists_of_a_source_are_kept_once_each(store: Store) -> None:
-    lists = [Includes({"a.cpp": str(number)}, "h", ("include/x.h",), reads_id=True) for number in range(10)]
+    lists = [Includes({"a.cpp": str(number)}, "h", ("include/x.h",), "s", reads_id=True) for number in range(10)]
     for entry in (*lists, lists[4]):
         keep(store, "key", entry)
     assert recall(store, "key") == [lists[number] for number in (4, 9, 8, 7, 6, 5, 3, 2)]

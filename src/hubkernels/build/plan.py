@@ -109,7 +109,7 @@ def plan_noarch(package: Package, variant: NoarchVariant, python: Python) -> Bui
 
 def _object_key(scanned: ScannedSource, variant: Variant, tools: Toolchain) -> str:
     """Hash of what an object is made of, but for the id."""
-    maps = [tools.portable(word) for word in tools.prefix_maps()]
+    maps = dict.fromkeys(tools.portable(word) for word in tools.prefix_maps())  # two spellings of a folder are one
     flags = (*tools.compile_flags(variant), *scanned.source.flags, *maps)
     return _digest([tools.compiler.fingerprint, flags, scanned.inputs])
 

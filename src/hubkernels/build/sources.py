@@ -12,14 +12,14 @@ from hubkernels.config.load import find_tables
 from hubkernels.errors import InputError, Problem, nearest
 from hubkernels.model.backend import Backend
 from hubkernels.model.digest import is_bytecode
-from hubkernels.model.isa import ISAS
+from hubkernels.model.isa import EVERY_MACHINE, ISAS, reach
 from hubkernels.model.project import Package, Torch
 from hubkernels.model.variant import Variant
 
 USUAL_FOLDERS = ("torch-ext", "csrc")
 """Folders that upstream searches for headers of every source."""
 
-_OF_MACHINE = re.compile("(?:^|[:;])-m")
+_OF_MACHINE = re.compile("(?:^|[:;])(-m[^;>]*)")
 """In a flag, or in one that an expression of CMake guards."""
 
 OWN_FILES = frozenset({"_ops.py", "metadata.json"})
@@ -109,9 +109,9 @@ def _joined(flags: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def tier(flags: Sequence[str]) -> int:
-    """How much of a machine the flags of a source ask for: nothing, something, or AVX-512 and AMX."""
-    asked = [flag for flag in flags if _OF_MACHINE.search(flag)]
-    return bool(asked) + any("avx512" in flag or "amx" in flag for flag in asked)
+    """How much of a machine the flags of a source ask for, by `model.isa.reach`; within CMake's expressions too."""
+    words = (word for flag in flags for word in _OF_MACHINE.findall(flag))
+    return max(map(reach, words), default=EVERY_MACHINE)
 
 
 def _expanded(package: Package, key: Key, words: tuple[str, ...], family: str | None) -> tuple[str, ...]:

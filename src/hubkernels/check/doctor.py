@@ -6,10 +6,12 @@ import platform
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import metadata
 from pathlib import Path
 
 from hubkernels.build.cache import find_cache
+from hubkernels.build.places import WORK
 from hubkernels.check import cuda
 from hubkernels.check.finding import Finding
 from hubkernels.errors import EnvironmentLacksError
@@ -20,8 +22,8 @@ from hubkernels.host.machine import find_torch, python_include, require_torch, t
 from hubkernels.host.process import run
 from hubkernels.model.isa import usable_isas
 from hubkernels.model.version import Version
-from hubkernels.toolchain.compiler import Compiler, find_compiler
-from hubkernels.toolchain.nvcc import find_nvcc
+from hubkernels.toolchain.compiler import Compiler, compiler_environment, find_compiler
+from hubkernels.toolchain.nvcc import Nvcc, find_nvcc
 
 CLIENT = (Version((0, 17, 2)), Version((0, 18)))
 """The stock client that checks load artifacts with: from the first of these on, below the second."""
@@ -37,6 +39,19 @@ class Surroundings:
     temp: Path
     build: Path
     cpuinfo: Path = CPUINFO
+
+    @cached_property
+    def compiler(self) -> Compiler | EnvironmentLacksError:
+        """The one that a build takes, or why there is none."""
+        hashes = FileHashes(self.build / WORK / "hashes.json")
+        try:
+            return find_compiler(compiler_environment(self.environment), hashes)
+        except EnvironmentLacksError as error:
+            return error
+
+    @cached_property
+    def nvcc(self) -> Nvcc | None:
+        return find_nvcc(self.environment)
 
 
 def examine(around: Surroundings) -> tuple[Finding, ...]:
@@ -73,16 +88,11 @@ def _python(_: Surroundings) -> Finding:
 
 
 def _compiler(around: Surroundings) -> Finding:
-    try:
-        compiler = _find_compiler(around)
-    except EnvironmentLacksError as error:
-        return _missing("compiler", error, apt=() if around.environment.get("CXX") else ("g++",))
+    compiler = around.compiler
+    if isinstance(compiler, EnvironmentLacksError):
+        return _missing("compiler", compiler, apt=() if around.environment.get("CXX") else ("g++",))
     text = f"{compiler} ({' '.join(compiler.command)}), fingerprint {compiler.fingerprint[:12]}"
     return Finding("compiler", "ok", text, needed=True)
-
-
-def _find_compiler(around: Surroundings) -> Compiler:
-    return find_compiler(around.environment, FileHashes(around.build / ".hubkernels/hashes.json"))
 
 
 def _torch(_: Surroundings) -> Finding:
@@ -141,7 +151,7 @@ def _disk(around: Surroundings) -> Finding:
 
 
 def _cache(around: Surroundings) -> Finding:
-    cache = find_cache(around.environment, around.build / ".hubkernels/cache")
+    cache = find_cache(around.environment, around.build / WORK / "cache")
     held = cache.store.usage()
     text = f"{cache.store.folder}: {held.entries} entries, {held.size / 1e9:.2f} of {cache.limit / 1e9:.2f} GB"
     if cache.refusal:
@@ -163,16 +173,14 @@ def _isas(around: Surroundings) -> Finding:
 
 
 def _cuda(around: Surroundings) -> Finding:
-    return cuda.toolkit(find_nvcc(around.environment), find_torch(), around.environment)
+    return cuda.toolkit(around.nvcc, find_torch(), around.environment)
 
 
 def _cuda_host(around: Surroundings) -> Finding:
-    try:
-        compiler = _find_compiler(around)
-    except EnvironmentLacksError:  # `compiler` tells of it
+    compiler = around.compiler
+    if isinstance(compiler, EnvironmentLacksError):  # `compiler` tells of it
         return cuda.host_compiler(None, None, ())
-    others = cuda.older_compilers(compiler, around.environment)
-    return cuda.host_compiler(find_nvcc(around.environment), compiler, others)
+    return cuda.host_compiler(around.nvcc, compiler, cuda.older_compilers(compiler, around.environment))
 
 
 EXAMINATIONS: tuple[Callable[[Surroundings], Finding], ...] = (

@@ -18,19 +18,8 @@ from hubkernels.check.violation import Violation, collect
 from hubkernels.errors import EnvironmentLacksError, Problem
 from hubkernels.host.process import run
 from hubkernels.host.store import Store
+from hubkernels.model.isa import BEFORE_AVX512, EVERY_MACHINE, WIDE, reach
 from hubkernels.model.plan import BuildPlan
-
-_NO_INSTRUCTIONS = re.compile(r"-m(tune=|no-|cmodel=|prefer-|tls-|stack|branch-|align|indirect-|fentry|recip).*")
-_WIDE_FLAGS = re.compile(r"-m(avx512|avx10|apx|arch=).*")
-
-_BEFORE_AVX512 = frozenset(
-    f"-m{name}"
-    for name in (
-        *("sse3", "ssse3", "sse4", "sse4.1", "sse4.2", "popcnt", "avx", "avx2", "f16c", "fma", "bmi", "bmi2", "lzcnt"),
-        *("movbe", "arch=x86-64-v2", "arch=x86-64-v3", "arch=haswell"),
-    )
-)
-"""What every processor with AVX-512 has."""
 
 _SECTION = "Disassembly of section "
 _LABEL = re.compile(r"^[0-9a-f]+ <(.+)>:$")
@@ -55,8 +44,8 @@ class IsaObject:
     @property
     def machine(self) -> frozenset[str]:
         """The flags whose code runs wherever this object's own does."""
-        wide = any(flag.startswith(("-mavx512", "-mavx10")) for flag in self.flags)
-        return self.flags | _BEFORE_AVX512 if wide else self.flags
+        wide = any(reach(flag) == WIDE for flag in self.flags)
+        return self.flags | BEFORE_AVX512 if wide else self.flags
 
     @property
     def wanted(self) -> str:
@@ -112,7 +101,7 @@ _BUILD = "run `kernel-builder build`; where that says up to date, `clean` and `c
 
 def isa_flags(command: Iterable[str]) -> frozenset[str]:
     """The flags of a command that choose instructions."""
-    return frozenset(word for word in command if word.startswith("-m") and not _NO_INSTRUCTIONS.fullmatch(word))
+    return frozenset(word for word in command if reach(word) > EVERY_MACHINE)
 
 
 def check_objects(objects: Iterable[IsaObject], environment: Mapping[str, str]) -> Iterator[IsaFinding]:
@@ -154,7 +143,7 @@ def instructions(path: Path, environment: Mapping[str, str]) -> Iterator[Instruc
 
 def _encodings(made: IsaObject, environment: Mapping[str, str]) -> Iterator[IsaFinding]:
     allowed = {None} if not made.flags else {None, "SSE4", "VEX", "XOP"}
-    if any(_WIDE_FLAGS.fullmatch(flag) for flag in made.flags):
+    if any(reach(flag) == WIDE for flag in made.flags):
         return
     wrong = [found for found in instructions(made.path, environment) if encoding(found.raw) not in allowed]
     for function in dict.fromkeys(found.function for found in wrong):

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from hubkernels.config.crosschecks import cross_check
 from hubkernels.config.document import Problems, RawTable
-from hubkernels.config.flags import chooses_isa
 from hubkernels.config.older import missing_in_3, old_edition
 from hubkernels.config.reader import Defaults, Reader
 from hubkernels.config.values import (
@@ -23,7 +22,7 @@ from hubkernels.config.values import (
 )
 from hubkernels.errors import did_you_mean
 from hubkernels.model.backend import BACKENDS, Backend
-from hubkernels.model.isa import ISAS
+from hubkernels.model.isa import EVERY_MACHINE, ISAS, reach
 from hubkernels.model.project import (
     NAME_RULE,
     PACKAGE_NAME,
@@ -342,7 +341,7 @@ def _isa(section: Reader) -> str | None:
     if isa is not None and isa not in ISAS:
         section.complain(f"unknown isa {isa}", "isa", hint=did_you_mean(isa, ISAS))
     for index, word in section.numbered_texts("cxx-flags") if isa else ():
-        if chooses_isa(word):
+        if reach(word) > EVERY_MACHINE:
             what = f"isa gives the flags of the instruction set, beside it stands {word}"
             section.complain(what, "cxx-flags", index, hint="drop the flag, or the isa")
     return isa

@@ -6,10 +6,22 @@ import re
 
 from hubkernels.model.backend import BACKENDS
 
-_OURS = frozenset({"", "-", "-o", "-c", "-E", "-S", "-fsyntax-only", "-fgnu-unique", "-B", "-ccbin", "-odir"})
+_OURS = frozenset({"", "-", "-o", "-c", "-E", "-S", "-fsyntax-only", "-fgnu-unique", "-ccbin", "-odir"})
 _OURS_BY_START = (
     *("-M", "-Wp,-M", "-save-temps", "--save-temps", "--output-file", "--output-directory", "--compiler-bindir"),
-    *("-ccbin=", "-wrapper", "-fplugin", "-specs=", "--specs="),
+    *("-ccbin=", "-wrapper", "-specs=", "--specs="),
+)
+_READ_UNSEEN = (
+    *("-B", "--prefix", "--sysroot", "-isysroot", "--gcc-toolchain", "--gcc-install-dir", "--config", "-Xclang"),
+    *("-Xassembler", "-Wa,-I", "-fno-integrated-as", "-no-integrated-as", "-fplugin", "-fpass-plugin", "-fmodule"),
+    *("-fprebuilt-module", "-fprofile-use", "-fprofile-instr-use", "-fprofile-sample-use", "-fprofile-list"),
+    *("-fauto-profile", "-fbranch-probabilities"),
+)
+"""Beginnings of flags by which a compiler takes other parts of itself, or reads files that it does not list."""
+
+# Of libraries, those that every link has where a symbol of theirs is used are no mistake.
+_OF_THE_LINK = re.compile(
+    r"-l(?!(?:ineinfo|to|gomp|m|dl|pthread|rt|c)$).*|-L.*|-Wl,.*|-Xlinker.*|-fuse-ld=.*|-static|-shared|-rdynamic"
 )
 _FROM_FILE = ("-optf", "--options-file")
 _OURS_TO_DEFINE = frozenset(
@@ -18,7 +30,6 @@ _OURS_TO_DEFINE = frozenset(
 )
 _ARCHS_BY_START = ("-gencode", "--generate-code", "-arch", "--gpu-architecture", "--gpu-code", "--offload-arch")
 _NATIVE = frozenset({"-march=native", "-mcpu=native", "-mtune=native"})
-_TUNING = ("-mtune=", "-mprefer-vector-width=", "-mno-")
 
 
 def why_refused(word: str, before: str = "") -> tuple[str, str | None] | None:
@@ -30,6 +41,9 @@ def why_refused(word: str, before: str = "") -> tuple[str, str | None] | None:
         return f"reads flags from a file: {word}", "write its flags here: a change of the file would not be seen"
     if word in _OURS or word.startswith(_OURS_BY_START):
         return f"has a flag that is the builder's to give: {word!r}", None
+    if word.startswith(_READ_UNSEEN):
+        hint = "a change of it would not be seen: leave it to a script that CXX names, which is known by what it does"
+        return f"has a flag that brings in what no compiler lists: {word!r}", hint
     whole = before + word if before in {"-D", "-U"} else word
     if whole.startswith(("-D", "-U")) and whole[2:].partition("=")[0] in _OURS_TO_DEFINE:
         return f"has a macro that is the builder's to define: {whole!r}", None
@@ -43,9 +57,7 @@ def why_suspicious(word: str) -> tuple[str, str] | None:
     if word.startswith(_ARCHS_BY_START):
         hint = "cuda-capabilities and rocm-archs: what metadata.json says comes from there"
         return f"chooses architectures, which have a key of their own: {word}", hint
+    if _OF_THE_LINK.fullmatch(word):
+        hint = "kernels link the libraries that every machine has: drop it, or compile that library's sources"
+        return f"has a flag of the link, which it never reaches: {word}", hint
     return None
-
-
-def chooses_isa(word: str) -> bool:
-    """Whether a flag changes the instruction set that g++ and clang compile for."""
-    return word.startswith("-m") and not word.startswith(_TUNING)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import resources
 from pathlib import Path
 
@@ -60,7 +62,7 @@ class Toolchain:
 
     def prefix_maps(self) -> tuple[str, ...]:
         """Keep this machine's folders out of ``__FILE__`` and debug information."""
-        return tuple(f"-ffile-prefix-map={folder}={name}" for folder, name in self._places())
+        return tuple(f"-ffile-prefix-map={folder}={name}" for folder, name in self._places)
 
     def compat_command(self) -> tuple[str, ...]:
         """The command for the object that brings newer functions of glibc to every library, but for its output."""
@@ -76,7 +78,7 @@ class Toolchain:
             "-nostdlib",  # the libraries of this machine are too new: link_libraries names all there are
             "-Wl,--no-as-needed,--build-id=none,-s,-z,noexecstack,-z,relro,-z,now",
             "-Wl,--gc-sections,--exclude-libs,ALL",
-            str(self.compiler.runtime / "crtbeginS.o"),
+            str(self.compiler.runtime["crtbeginS.o"]),
         )
 
     def link_libraries(self) -> tuple[str, ...]:
@@ -92,15 +94,15 @@ class Toolchain:
         stubs, runtime = Step.STUBS, self.compiler.runtime
         return (
             f"{stubs}/libstdc++.so.6",
-            str(runtime / "libstdc++.a"),
+            str(runtime["libstdc++.a"]),
             f"{stubs}/libgcc_s.so.1",
-            str(runtime / "libgcc.a"),
+            str(runtime["libgcc.a"]),
             f"{stubs}/libc.so.6",
             "-Wl,--as-needed",
             *(f"{stubs}/{name}" for name in self.stubs.optional),
             "-Wl,--no-as-needed",
             *torch,
-            str(runtime / "crtendS.o"),
+            str(runtime["crtendS.o"]),
         )
 
     def link_key(self) -> tuple[str, ...]:
@@ -110,21 +112,33 @@ class Toolchain:
 
     def sdk_folders(self) -> tuple[Path, ...]:
         """Folders of files that are not the project's."""
-        return tuple(folder for folder, _ in self._places())
+        return tuple(folder for folder, _ in self._places)
 
     def portable(self, text: str) -> str:
         """The text with this machine's folders replaced by names, for everything that is hashed."""
-        for folder, name in self._places():
-            text = text.replace(str(folder), name)
+        runtime = ((path, f"gcc/{name}") for name, path in self.compiler.runtime.items())
+        for path, name in (*runtime, *self._places):
+            text = text.replace(str(path), name)
         return text
 
+    @cached_property
     def _places(self) -> tuple[tuple[Path, str], ...]:
+        """Folders that differ between machines, and their names. Those below /usr are the same on all.
+
+        A compiler tells a header by the folder that it looked in, or by where links lead, whichever is shorter.
+        """
+        elsewhere = [folder for folder in self.compiler.system if not folder.startswith("/usr/")]
         return (
             (self.torch.root, "torch"),
             (self.own_include, "hubkernels"),
             (self.python_include, "python"),
             (self.stubs.compat, "compat"),
-            (self.compiler.runtime, "gcc"),
+            *(
+                (Path(spelling), f"sys{number}")
+                for number, folder in enumerate(elsewhere)
+                for spelling in dict.fromkeys((folder, os.path.realpath(folder)))
+                if not spelling.startswith("/usr/")
+            ),
         )
 
 
