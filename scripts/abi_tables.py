@@ -19,7 +19,7 @@ import json
 import re
 import subprocess
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import metadata, resources
 from pathlib import Path
 
@@ -83,7 +83,8 @@ def allowed(version: str, lists: Mapping[str, list[str]]) -> bool:
 def glibc_table(checkout: Path, cpu: str, lists: Mapping[str, list[str]]) -> Table:
     table: dict[str, dict[str, list[str]]] = {}
     for name, soname in {**GLIBC, "ld": LOADERS[cpu]}.items():
-        text = "".join(filter(None, (git_show(checkout, f"{folder}/{name}.abilist") for folder in ABILISTS[cpu])))
+        paths = (f"{folder}/{name}.abilist" for folder in ABILISTS[cpu])
+        text = "".join(git(checkout, "show", f"HEAD:{path}") for path in git_list(checkout, paths))
         groups: dict[str, list[str]] = defaultdict(list)
         for line in text.splitlines():
             version, symbol, kind, *_ = line.split()
@@ -94,9 +95,14 @@ def glibc_table(checkout: Path, cpu: str, lists: Mapping[str, list[str]]) -> Tab
     return table
 
 
-def git_show(checkout: Path, path: str) -> str:
-    command = ["git", "-C", str(checkout), "show", f"HEAD:{path}"]  # a bare mirror does as well
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+def git_list(checkout: Path, paths: Iterable[str]) -> list[str]:
+    """Those of the paths that the release has: not every CPU has a list of its own for each library."""
+    return git(checkout, "ls-tree", "--name-only", "HEAD", *paths).splitlines()
+
+
+def git(checkout: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(checkout), *arguments]  # a bare mirror does as well
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
 def gcc_table(folder: Path, lists: Mapping[str, list[str]]) -> Table:

@@ -15,7 +15,6 @@ from tests.client.real_projects import (
     copy_project,
     is_unchanged,
     missing,
-    names_of_python_alone,
     names_with_cpu_sections,
     run_own_tests,
 )
@@ -130,20 +129,6 @@ def test_a_package_passes_its_own_tests(built: Callable[[str], Path], tmp_path: 
     outcome = run_own_tests(project, wanted.tests, others={}, site=tmp_path)
     assert outcome.failed == 0, outcome.output
     assert outcome.passed > 0, outcome.output
-
-
-def test_every_package_of_python_alone_builds_unchanged(tmp_path: Path, cli: Cli) -> None:
-    names = names_of_python_alone(COMMUNITY)
-    assert len(names) == 16
-    for name in sorted(names):
-        project = copy_project(COMMUNITY / name, tmp_path / name)
-        ran = cli("build", "--project", project)
-        if "torch-noarch packages are not built yet" in ran.err:
-            pytest.skip("torch-noarch packages are not built yet")
-        assert ran.code == 0, ran.err
-        assert is_unchanged(project, COMMUNITY / name)
-        ran = cli("check", "builds", "--project", project)
-        assert ran.code == 0, ran.err
 
 
 def test_the_table_in_the_docs_is_what_the_builder_says() -> None:

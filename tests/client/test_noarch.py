@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.client.real_projects import copy_project, is_unchanged, names_of_python_alone
 from tests.conftest import Cli, write_noarch
 
 pytest.importorskip("torch", reason="the client loads kernels into torch")
@@ -25,15 +25,6 @@ NO_COMMUNITY = pytest.mark.skipif(
 EXAMPLES = ("gemm-triton-autotune", "relu-nki", "relu-tpu", "relu-triton", "silu-and-mul")
 LOADED_ON_CPU = {"silu-and-mul": ["silu_and_mul"], "einops": []}
 """Those that declare cpu and import nothing beside torch, and their ops."""
-
-
-def noarch_projects(folder: Path) -> list[Path]:
-    files = sorted(folder.glob("*/build.toml"))
-    return [file.parent for file in files if "[torch-noarch]" in file.read_text(encoding="utf-8")]
-
-
-def copied(project: Path, folder: Path) -> Path:
-    return Path(shutil.copytree(project, folder / project.name, ignore=shutil.ignore_patterns("build")))
 
 
 def test_the_client_loads_the_cpu_variant_and_the_others_say_why_not(tmp_path: Path, cli: Cli) -> None:
@@ -80,30 +71,32 @@ def test_a_package_with_nothing_to_load_here_fails_with_the_reasons(tmp_path: Pa
 @NO_EXAMPLES
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_of_upstream_builds_unchanged(tmp_path: Path, cli: Cli, name: str) -> None:
-    project = copied(Path(UPSTREAM) / "examples/kernels" / name, tmp_path)
-    builds_and_loads(project, cli)
+    builds_and_loads(Path(UPSTREAM) / "examples/kernels" / name, tmp_path, cli)
 
 
 @NO_EXAMPLES
 def test_the_example_with_a_bad_registration_is_found_out(tmp_path: Path, cli: Cli) -> None:
-    project = copied(Path(UPSTREAM) / "examples/kernels/silu-and-mul-bad-registration", tmp_path)
+    name = "silu-and-mul-bad-registration"
+    project = copy_project(Path(UPSTREAM) / "examples/kernels" / name, tmp_path / name)
     assert cli("build", "-C", project).code == 0
     ran = cli("check", "builds", "-C", project)
     assert ran.code == 1
-    assert "registers myns::silu_and_mul under a fixed name" in ran.err
+    assert "op.py:5: registers myns::silu_and_mul under a fixed name" in ran.err
 
 
 @NO_COMMUNITY
 def test_every_community_project_of_python_alone_builds_unchanged(tmp_path: Path, cli: Cli) -> None:
-    projects = noarch_projects(Path(COMMUNITY))
-    assert len(projects) >= 16
-    for project in projects:
-        builds_and_loads(copied(project, tmp_path), cli)
+    names = names_of_python_alone(Path(COMMUNITY))
+    assert len(names) == 16
+    for name in sorted(names):
+        builds_and_loads(Path(COMMUNITY) / name, tmp_path, cli)
 
 
-def builds_and_loads(project: Path, cli: Cli) -> None:
+def builds_and_loads(source: Path, folder: Path, cli: Cli) -> None:
+    project = copy_project(source, folder / source.name)
     ran = cli("build", "-C", project)
     assert ran.code == 0, ran.err
+    assert is_unchanged(project, source)
     ran = cli("check", "builds", "-C", project)
     assert ran.code == 0, ran.err
     if project.name in LOADED_ON_CPU:

@@ -48,13 +48,13 @@ def test_the_client_loads_what_we_build(small: SmallProject, cli: Cli) -> None:
     assert answers(small.root / "build/my-kernel") == [[42, 43, 42]]
 
 
-def test_check_load_names_ops_and_exports(small: SmallProject, cli: Cli) -> None:
+def test_check_load_names_the_ops(small: SmallProject, cli: Cli) -> None:
     cli("build", "--project", small.root)
     ran = cli("check", "load", "--project", small.root)
     assert ran.code == 0, ran.err
     assert f"{small.op_id}: answer" in ran.out
     loaded = check_load(small.artifact)
-    assert (loaded.op_id, loaded.ops, loaded.exports) == (small.op_id, ("answer",), ("answer", "layers"))
+    assert (loaded.op_id, loaded.ops) == (small.op_id, ("answer",))
 
 
 def test_check_load_fails_with_the_clients_own_error(small: SmallProject, cli: Cli) -> None:

@@ -24,15 +24,6 @@ REFUSED = {
     "relu-tvm-ffi": "tvm-ffi packages are not built yet",
     "relu-tvm-ffi-compiler-flags": "tvm-ffi packages are not built yet",
 }
-PYTHON_ALONE = {
-    "silu-and-mul": (),
-    "gemm-triton-autotune": (),
-    "relu-triton": (),
-    "relu-nki": (),
-    "relu-tpu": (),
-    "silu-and-mul-bad-registration": ("op.py:5: registers myns::silu_and_mul under a fixed name",),
-}
-"""Examples without compiled sources, and what `check builds` rightly finds; upstream refuses the last one too."""
 WITH_TESTS = ("relu-torch-stable-abi", "relu", "cpp20-symbols", "symbol-conflicts2", "extra-data")
 
 pytestmark = pytest.mark.skipif(
@@ -66,19 +57,6 @@ def test_an_example_that_is_not_built_is_refused_with_the_reason(tmp_path: Path,
     ran = cli("build", "--project", copy_project(EXAMPLES / name, tmp_path / name))
     assert ran.code == 2
     assert REFUSED[name] in ran.err
-
-
-@pytest.mark.parametrize("name", PYTHON_ALONE)
-def test_an_example_of_python_alone_builds_unchanged(tmp_path: Path, cli: Cli, name: str) -> None:
-    project = copy_project(EXAMPLES / name, tmp_path / name)
-    ran = cli("build", "--project", project)
-    if "torch-noarch packages are not built yet" in ran.err:
-        pytest.skip("torch-noarch packages are not built yet")
-    assert ran.code == 0, ran.err
-    assert is_unchanged(project, EXAMPLES / name)
-    ran = cli("check", "builds", "--project", project)
-    assert ran.code == (1 if PYTHON_ALONE[name] else 0), ran.err
-    assert all(violation in ran.err for violation in PYTHON_ALONE[name])
 
 
 @pytest.mark.parametrize("name", WITH_TESTS)

@@ -18,6 +18,8 @@ from hubkernels.toolchain.compiler import find_compiler
 from hubkernels.toolchain.sanitizer import SANITIZERS, sanitizer_environment
 
 ALL = bool(os.environ.get("HUBKERNELS_TEST_ALL"))
+REQUIRED = bool(os.environ.get("HUBKERNELS_REQUIRE_SANITIZERS"))
+"""Whether to fail where no compiler has its sanitizers, as in CI."""
 COMPILERS = ("clang++", "g++")
 """clang checks the masked loads of AVX-512 too, in a third of the time."""
 
@@ -71,5 +73,8 @@ USABLE = [name for name in COMPILERS if sanitized_by(name)]
 def sanitized(request: pytest.FixtureRequest) -> Sanitized:
     found = sanitized_by(request.param)
     if found is None:
-        pytest.skip(f"{request.param}: no compiler with the runtime of its sanitizers: apt-get install libclang-rt-dev")
+        why = f"{request.param}: no compiler with the runtime of its sanitizers: apt-get install libclang-rt-dev"
+        if REQUIRED:
+            pytest.fail(why)
+        pytest.skip(why)
     return found

@@ -12,18 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from hubkernels.check.doctor import _cpu_features
 from hubkernels.check.parity import check_parity
 from hubkernels.config import load_project
+from hubkernels.host.cpu import cpu_features
 from hubkernels.model.isa import ISAS, usable_isas
+from hubkernels.model.project import Package
 from tests.conftest import REPOSITORY, SmallProject
 from tests.ops import rms_norm_guarded
 from tests.sanitizers.conftest import ALL, Sanitized
 
 pytest.importorskip("kernels", reason="kernels are loaded by the stock client")
 
-CPUINFO = Path("/proc/cpuinfo")
-TIERS = ["scalar", *usable_isas(_cpu_features(CPUINFO.read_text(encoding="utf-8") if CPUINFO.exists() else ""))]
+TIERS = ["scalar", *usable_isas(cpu_features())]
 PACKAGES = load_project(REPOSITORY).packages
 
 CASE = """\
@@ -50,17 +50,16 @@ def artifacts(sanitized: Sanitized) -> Path:
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
 def test_the_cases_of_a_package_run_clean(
-    sanitized: Sanitized, artifacts: Path, tmp_path: Path, package: object, tier: str
+    sanitized: Sanitized, artifacts: Path, tmp_path: Path, package: Package, tier: str
 ) -> None:
-    (chosen,) = (found for found in PACKAGES if found is package)
     files = []
-    for number, file in enumerate(chosen.parity):
+    for number, file in enumerate(package.parity):
         files.append(str(tmp_path / f"case_{number}.py"))
-        text = CASE.format(file=str(chosen.root / file), elements=2**40 if ALL else 2**18)
+        text = CASE.format(file=str(package.root / file), elements=2**40 if ALL else 2**18)
         Path(files[-1]).write_text(text, encoding="utf-8")
-    (variant,) = (artifacts / chosen.name).glob("torch-*/")
+    (variant,) = (artifacts / package.name).glob("torch-*/")
     environment = {**sanitized.environment, "HUBKERNELS_ISA": tier}
-    report = check_parity(replace(chosen, parity=tuple(files)), variant, environment=environment)
+    report = check_parity(replace(package, parity=tuple(files)), variant, environment=environment)
     assert report.passed == len(report.rows) > 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -91,21 +90,6 @@ def test_another_checkout_neither_compiles_nor_scans(tmp_path: Path, cli: Cli, c
     assert digest_folder(second.artifact) == digest_folder(first.artifact)
 
 
-def processor_seconds() -> float:
-    """Of all processes that this one has started and seen end."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
-def test_another_checkout_takes_less_than_a_second(tmp_path: Path) -> None:
-    """A second of processor time: the machine that tests may have other work."""
-    first, second = (SmallProject(tmp_path / name, "my-kernel").write().without_torch() for name in ("one", "two"))
-    assert build(first).code == 0
-    before = processor_seconds()
-    assert build(second).out.startswith("built")
-    assert processor_seconds() - before < 1
-
-
 def test_a_moved_folder_is_up_to_date_and_is_not_scanned(tmp_path: Path, cli: Cli, compiler: Compiler) -> None:
     project = SmallProject(tmp_path / "one", "my-kernel").write().without_torch()
     cli("build", "--project", project.root)
@@ -156,6 +140,65 @@ def test_a_header_that_comes_before_one_of_the_system_is_seen(small: SmallProjec
     assert small.op_id != before
 
 
+def compiler_with_folders(folder: Path, *folders: Path) -> str:
+    """A g++ that looks into folders of its own first."""
+    words = " ".join(f"-isystem '{each}'" for each in folders)
+    (folder / "own-g++").write_text(f'#!/bin/sh\nexec g++ {words} "$@"\n')
+    (folder / "own-g++").chmod(0o755)
+    return str(folder / "own-g++")
+
+
+@pytest.mark.parametrize("given", ["flags", "compiler", "compiler, a link"])
+def test_a_header_in_an_earlier_folder_outside_the_project_is_seen(
+    small: SmallProject, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    one, two = tmp_path / "a long name of a folder" / "one", tmp_path / "two"
+    one.mkdir(parents=True)
+    (tmp_path / "real").mkdir()
+    if given.endswith("link"):
+        two.symlink_to("real")
+    else:
+        two.mkdir()
+    (two / "extra.h").write_text("#define EXTRA 0\n")
+    source = small.root / "cpu/kernel.cpp"
+    source.write_text("#include <extra.h>\n" + source.read_text().replace("+ calls", "+ EXTRA + calls"))
+    if given.startswith("compiler"):
+        monkeypatch.setenv("CXX", compiler_with_folders(tmp_path, one, two))
+    else:
+        flags = f'[kernel.cpu]\ncxx-flags = ["-isystem", "{one}/", "-isystem{two}/"]'
+        text = (small.root / "build.toml").read_text()
+        (small.root / "build.toml").write_text(text.replace("[kernel.cpu]", flags))
+    assert cli("build", "--project", small.root).code == 0
+    before = small.op_id
+    assert cli("build", "--project", small.root).out.startswith("up to date")
+    (one / "extra.h").write_text("#define EXTRA 1\n")
+    assert cli("build", "--project", small.root).out.startswith("built")
+    assert small.op_id != before
+
+
+def test_headers_of_a_compiler_outside_usr_are_the_compilers(
+    tmp_path: Path, cli: Cli, compiler: Compiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They ask ``__has_include`` all day, and where they stand is no part of the id."""
+    ids = []
+    for number in ("1", "2"):
+        system = tmp_path / number / "include"
+        system.mkdir(parents=True)
+        (system / "cstdint").write_text('#if __has_include("more.h")\n#endif\n#include_next <cstdint>\n')
+        monkeypatch.setenv("CXX", compiler_with_folders(tmp_path / number, system))
+        (tmp_path / number / "own-g++").write_text(
+            (tmp_path / number / "own-g++").read_text().replace("exec g++", f"exec '{compiler.path}'")
+        )
+        project = SmallProject(tmp_path / number, "my-kernel").write().without_torch()
+        assert cli("build", "--project", project.root).code == 0
+        compiler.runs()
+        assert cli("build", "--project", project.root).out.startswith("up to date")
+        assert compiler.runs() == NONE
+        ids.append(project.op_id)
+        assert str(tmp_path).encode() not in next(project.artifact.glob("*.so")).read_bytes()
+    assert ids[0] == ids[1]
+
+
 def test_a_source_for_this_machines_processor_is_not_shared_with_another(
     small: SmallProject, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,12 +212,29 @@ def test_a_source_for_this_machines_processor_is_not_shared_with_another(
     assert small.op_id != before
 
 
-def test_a_source_that_reads_what_no_compiler_lists_is_refused(small: SmallProject, cli: Cli) -> None:
+@pytest.mark.parametrize(
+    ("line", "directive"),
+    [
+        (r'asm(".incbin \"table.bin\"");', "incbin"),
+        (r'asm("\t.include\t\"data.s\"\n");', "include"),
+        ('asm(R"(.include"data.s")");', "include"),
+        ('#define S(x) #x\nasm(".incbin " S(table.bin));', "incbin"),
+    ],
+)
+def test_a_source_that_reads_what_no_compiler_lists_is_refused(
+    small: SmallProject, cli: Cli, line: str, directive: str
+) -> None:
     source = small.root / "cpu/kernel.cpp"
-    source.write_text(source.read_text() + 'asm(".incbin \\"table.bin\\"");\n')
+    source.write_text(f"{source.read_text()}\n{line}\n")
     ran = cli("build", "--project", small.root)
     assert ran.code == 2
-    assert "cpu/kernel.cpp has .incbin: no compiler lists what that reads" in ran.err
+    assert f"cpu/kernel.cpp has .{directive}: no compiler lists what that reads" in ran.err
+
+
+def test_a_comment_may_speak_of_what_is_refused(small: SmallProject, cli: Cli) -> None:
+    source = small.root / "cpu/kernel.cpp"
+    source.write_text(source.read_text() + '// neither .incbin nor .include, and `x.include` is a name; "this" too\n')
+    assert cli("build", "--project", small.root).code == 0
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -203,6 +263,7 @@ def test_a_cache_of_no_size_is_empty_after_a_build(small: SmallProject, cold_cac
     assert build(small, HUBKERNELS_CACHE_SIZE="0").code == 0
     assert not list(cold_cache.rglob("*.*"))
     assert build(small, HUBKERNELS_CACHE_SIZE="0").out.startswith("up to date")
+    small.write(answer=43).without_torch()
     ran = build(small, HUBKERNELS_CACHE_SIZE="much")
     assert ran.code == 2
     assert "not a size: 'much'\n  --> environment: HUBKERNELS_CACHE_SIZE" in ran.err
@@ -336,7 +397,7 @@ def test_a_library_on_a_disk_that_runs_no_programs_fails_to_load_with_the_reason
     assert "hint: is its disk mounted noexec?" in ran.err
 
 
-POINTS_KIB = [0, 8, 16, 24, 40, 64, 96, 128, 160, 240]
+POINTS_KIB = [0, 8, 16, 24, 40, 64, 96, 128, 160, 240] if os.environ.get("HUBKERNELS_TEST_ALL") else [0, 24, 96, 240]
 
 
 def fill(disk: Path, free_kib: int) -> Path:
@@ -362,6 +423,7 @@ def test_a_disk_that_fills_under_the_project_is_said_and_leaves_nothing_half_wri
     project = SmallProject(tmp_path / "disk", "my-kernel").write().without_torch()
     ballast = fill(tmp_path / "disk", free_kib)
     ran = build(project)
+    assert ran.code or free_kib, "without any room a build cannot end well"
     if ran.code:
         assert ran.code == 3, ran.err
         assert "No space left on device" in ran.err
@@ -384,6 +446,7 @@ def test_a_disk_that_fills_under_the_cache_costs_only_what_it_would_have_kept(
     cache = str(tmp_path / "disk/cache")
     ran = build(project, HUBKERNELS_CACHE=cache)
     assert (ran.code, digest_folder(project.artifact)) == (0, good), ran.err
+    assert free_kib or "is not kept" in ran.err, "nothing can be kept without any room"
     kept = len(list((tmp_path / "disk").rglob("*.o"))) + len(list((tmp_path / "disk").rglob("*.so")))
     assert (kept == 4) != ("is not kept for later builds: cannot write" in ran.err)
     ballast.unlink()

@@ -1,22 +1,12 @@
-"""The check of a whole project's objects: flags written by hand, in the upstream form."""
+"""`check isa`: flags written by hand, in the upstream form."""
 
 from __future__ import annotations
 
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from hubkernels.build.pipeline import Builder
-from hubkernels.build.select import choose
-from hubkernels.build.settings import Settings
-from hubkernels.check.isa import check_isa
-from hubkernels.check.violation import Violation
-from hubkernels.cli import main
-from hubkernels.config import load_project
-from hubkernels.model.plan import Step
-from tests.conftest import SmallProject
+from tests.conftest import Cli, Ran, SmallProject
 
 pytest.importorskip("torch", reason="builds take the headers of an installed torch")
 
@@ -37,47 +27,76 @@ SHARED = """
 """
 
 
-def violations(root: Path, folder: Path) -> tuple[Violation, ...]:
-    """Compile the steps of a project's plan, and check what they made."""
-    folder.mkdir()
-    builder = Builder(load_project(root), os.environ, Settings(jobs=2))
-    (package,) = builder.project.packages
-    (variant,) = choose(builder.decide(package), package)
-    plan = builder.plan(package, variant)
-
-    def object_of(step: Step) -> Path:
-        return folder / Path(step.output).name
-
-    for step in plan.steps:
-        if step.verb == "compile":
-            command = [str(object_of(step)) if word == Step.OUTPUT else word for word in step.command]
-            subprocess.run(command, cwd=root, check=True)
-    return check_isa(plan, object_of, os.environ)
-
-
-def test_a_function_that_a_wide_file_shares_with_the_baseline_is_found_out(small: SmallProject, tmp_path: Path) -> None:
+def share(root: Path, linkage: str, flags: str) -> None:
+    """A baseline and an AVX-512 source that call one function of a header."""
     for path, name in (("cpu/kernel.cpp", "narrow"), ("cpu/wide.cpp", "wide")):
-        old = (small.root / path).read_text() if (small.root / path).exists() else '#include "kernel.h"\n'
-        (small.root / path).write_text(f"{old}\nfloat {name}(const float* x) {{ return sum(x); }}\n")
-    header, toml = small.root / "include/kernel.h", small.root / "build.toml"
-    plain = header.read_text()
-    toml.write_text(toml.read_text() + SECTION)
-
-    header.write_text(plain + SHARED.format(linkage="[[gnu::noinline]] inline"))
-    (found,) = violations(small.root, tmp_path / "shared")
-    assert found.place == "cpu/wide.cpp"
-    assert found.what == (
-        "_Z3sumPKf is also in cpu/kernel.cpp, compiled for every machine: the linker keeps one copy, and this one is "
-        "compiled with -mavx512f; give it internal linkage"
-    )
-    header.write_text(plain + SHARED.format(linkage="[[gnu::noinline]] static"))
-    assert violations(small.root, tmp_path / "own") == ()
+        text = (root / path).read_text() if (root / path).exists() else '#include "kernel.h"\n'
+        (root / path).write_text(f"{text}\nfloat {name}(const float* x) {{ return sum(x); }}\n")
+    with (root / "include/kernel.h").open("a") as header:
+        header.write(SHARED.format(linkage=linkage))
+    toml = (root / "build.toml").read_text()
+    toml = toml.replace("[kernel.cpu]\n", f"[kernel.cpu]\ncxx-flags = [{flags}]\n")
+    (root / "build.toml").write_text(toml + SECTION)
 
 
-def test_a_project_without_flags_of_its_own_is_not_read(small: SmallProject, tmp_path: Path) -> None:
-    assert violations(small.root, tmp_path / "objects") == ()
+def check(cli: Cli, root: Path) -> Ran:
+    assert cli("build", "--project", root).code == 0
+    return cli("check", "isa", "--project", root)
 
 
-def test_what_init_writes_is_clean(tmp_path: Path) -> None:
-    assert main(["init", str(tmp_path / "new"), "--name", "owner/my-kernel"]) == 0
-    assert violations(tmp_path / "new", tmp_path / "objects") == ()
+def test_a_function_that_is_kept_in_the_copy_that_every_machine_runs_is_a_warning(
+    small: SmallProject, cli: Cli
+) -> None:
+    share(small.without_torch().root, "[[gnu::noinline]] inline", "")
+    ran = check(cli, small.root)
+    assert ran.code == 0, ran.err
+    assert ran.out.startswith("ok  isa  my-kernel")
+    assert (
+        "cpu/wide.cpp: _Z3sumPKf is also in cpu/kernel.cpp, compiled for every machine: the linker keeps one copy, "
+        "here that of cpu/kernel.cpp, but another builder may keep this one, compiled with -mavx512f; "
+        "give it internal linkage"
+    ) in ran.err
+
+
+def test_a_function_that_is_kept_in_a_copy_for_other_machines_fails(small: SmallProject, cli: Cli) -> None:
+    """Two files with flags of their own, neither of which machines of the other need have."""
+    share(small.without_torch().root, "[[gnu::noinline]] inline", '"-msse4a"')
+    ran = check(cli, small.root)
+    assert ran.code == 1
+    assert "_Z3sumPKf is also in cpu/wide.cpp, compiled with -mavx512f: the linker keeps one copy, this one" in ran.err
+
+
+def test_machines_with_avx512_run_what_older_flags_make(small: SmallProject, cli: Cli) -> None:
+    share(small.without_torch().root, "[[gnu::noinline]] inline", '"-mavx2", "-mfma"')
+    ran = check(cli, small.root)
+    assert ran.code == 0, ran.err
+    assert "here that of cpu/kernel.cpp, but another builder" in ran.err
+
+
+def test_with_internal_linkage_nothing_is_shared(small: SmallProject, cli: Cli) -> None:
+    share(small.without_torch().root, "[[gnu::noinline]] static", "")
+    ran = check(cli, small.root)
+    assert (ran.code, ran.err) == (0, "")
+
+
+def test_a_project_without_flags_of_its_own_is_passed_over(small: SmallProject, cli: Cli) -> None:
+    ran = check(cli, small.without_torch().root)
+    assert ran.code == 2, "it was named, and there is nothing to look at"
+    assert "no source of" in ran.err
+
+
+def test_objects_that_the_cache_has_no_more_are_named(small: SmallProject, cli: Cli, cold_cache: Path) -> None:
+    share(small.without_torch().root, "static", "")
+    assert check(cli, small.root).code == 0
+    for entry in cold_cache.rglob("*.o"):
+        entry.unlink()
+    ran = cli("check", "isa", "--project", small.root)
+    assert ran.code == 2
+    assert "the cache has no object of torch-ext/binding.cpp, cpu/kernel.cpp, cpu/wide.cpp" in ran.err
+    assert "hint: run `kernel-builder build`" in ran.err
+
+
+def test_what_init_writes_is_clean(tmp_path: Path, cli: Cli) -> None:
+    assert cli("init", tmp_path / "new", "--name", "owner/my-kernel").code == 0
+    ran = check(cli, tmp_path / "new")
+    assert (ran.code, ran.err) == (0, "")

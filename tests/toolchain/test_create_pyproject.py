@@ -25,7 +25,7 @@ backend = "cuda"
 depends = ["torch"]
 src = ["gpu/double.cu", "gpu/launch.cpp"]
 include = ["gpu/include"]
-cxx-flags = ["-DHOST=\\"a b\\"", "-Wall"]
+cxx-flags = ["-DHOST=\\"a b\\"", "-Wall", "-DARROW=(a->b)"]
 cuda-flags = ["--use_fast_math"]
 cuda-capabilities = ["8.0", "9.0a", "12.0+PTX"]
 
@@ -34,7 +34,7 @@ backend = "rocm"
 depends = ["torch"]
 src = ["gpu/double.cu"]
 include = ["gpu/include"]
-hip-flags = ["-ffast-math"]
+hip-flags = ["-ffast-math", "-DARROW=(a->b)"]
 rocm-archs = ["gfx942"]
 
 [kernel.intel]
@@ -158,7 +158,8 @@ def test_cuda_sections_get_their_language_capabilities_and_flags(
     device, host = made["double.cu"], made["launch.cpp"]
     assert {"-gencode=arch=compute_80,code=sm_80", "-gencode=arch=compute_90a,code=sm_90a"} <= set(device)
     assert {"-gencode=arch=compute_120,code=sm_120", "-gencode=arch=compute_120,code=compute_120"} <= set(device)
-    assert {"--use_fast_math", "-std=c++20", "-DCUDA_KERNEL", "-Xcompiler=-fPIC", '-DHOST="a b"'} <= set(device)
+    assert {"--use_fast_math", "-std=c++20", "-DCUDA_KERNEL", "-Xcompiler=-fPIC", "-DARROW=(a->b)"} <= set(device)
+    assert '-DHOST="a b"' in device
     assert {"-DCUDA_KERNEL", "-Wall", '-DHOST="a b"'} <= set(host)
     assert not {"--use_fast_math", "-DCPU_KERNEL"} & set(host)
     assert "kernel.cpp" not in made
@@ -180,7 +181,9 @@ def test_hip_sections_get_their_language_architectures_and_flags(
     done = configure(tmp_path, tmp_path / "out", "-DBACKEND=rocm", *options)
     assert done.returncode == 0, done.stderr
     device = commands(tmp_path / "out")["double.cu"]
-    assert {"-std=c++20", "-DROCM_KERNEL", "--offload-arch=gfx942", "-ffast-math", "hip"} <= set(device)
+    assert {"-std=c++20", "-DROCM_KERNEL", "--offload-arch=gfx942", "-ffast-math", "-DARROW=(a->b)", "hip"} <= set(
+        device
+    )
     assert "-fno-gnu-unique" not in device, "clang does not know it"
 
 
@@ -218,11 +221,61 @@ def test_another_backend_than_those_of_the_package_is_named(project: SmallProjec
     assert "my-kernel is not built for cuda here: -DBACKEND= one of cpu" in " ".join(done.stderr.split())
 
 
+def test_one_of_several_packages_is_not_chosen_silently(cli: Cli, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        SmallProject(tmp_path / name, name).write()
+    ran = cli("create-pyproject", tmp_path, tmp_path / "out")
+    assert ran.code == 2
+    assert "a CMake tree is for one package; there are one, two" in ran.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_baseline_objects_are_linked_before_those_of_a_tier(project: SmallProject, cli: Cli, tmp_path: Path) -> None:
+    """Of an inline function in both, the linker keeps the first copy; build.toml may have the tiers first."""
+    text = (project.root / "build.toml").read_text()
+    wide = '[kernel.{0}]\nbackend = "cpu"\ndepends = ["torch"]\ncxx-flags = ["{1}"]\nsrc = ["cpu/{0}.cpp"]\n\n'
+    tiers = {"zmm": "-mavx512f", "guarded": "$<$<CXX_COMPILER_ID:GNU,Clang>:-mavx512bw>", "ymm": "-mavx2"}
+    first = "".join(wide.format(name, flag) for name, flag in tiers.items())
+    (project.root / "build.toml").write_text(text.replace("[kernel.cpu]", f"{first}[kernel.cpu]"))
+    for name in tiers:
+        (project.root / f"cpu/{name}.cpp").write_text(f"int of_{name}() {{ return 1; }}\n")
+    assert cli("create-pyproject", project.root, tmp_path).code == 0
+    assert configure(tmp_path, tmp_path / "out").returncode == 0
+    (planned,) = json.loads(cli("plan", "--project", project.root).out)
+    (link,) = [
+        words for words in run("ninja", "-C", tmp_path / "out", "-t", "commands").splitlines() if ".abi3.so" in words
+    ]
+    linked = [Path(word).name.removesuffix(".o") for word in shlex.split(link) if word.endswith(".cpp.o")]
+    sources = [step["subject"] for step in planned["steps"] if step["subject"].endswith(".cpp")]
+    assert linked == ["binding.cpp", "kernel.cpp", "ymm.cpp", "zmm.cpp", "guarded.cpp"]
+    assert linked == [Path(source).name for source in sources if Path(source).name in linked]
+
+
+def test_expressions_of_cmake_are_left_to_cmake(devices: SmallProject, cli: Cli, tmp_path: Path) -> None:
+    """They were evaluated for the compiler that wrote the tree, whichever was used with it."""
+    words = (
+        "$<$<CXX_COMPILER_ID:GNU>:-DIS=1;-DTHEN=2>",
+        "$<$<CXX_COMPILER_ID:MSVC>:/arch:AVX2>",
+        "$<IF:$<CONFIG:Debug>,-DHOW=debug,-DHOW=release>",
+        "$<$<TARGET_EXISTS:none>:-DOPTION>",  # only CMake knows
+    )
+    text = (devices.root / "build.toml").read_text()
+    text = text.replace('include = ["include"]', f'include = ["include"]\ncxx-flags = {json.dumps(words)}')
+    (devices.root / "build.toml").write_text(text)
+    ran = cli("create-pyproject", devices.root, tmp_path)
+    assert ran.code == 0, ran.err
+    assert configure(tmp_path, tmp_path / "out", "-DCMAKE_BUILD_TYPE=Debug").returncode == 0
+    made = commands(tmp_path / "out")["kernel.cpp"]
+    assert {"-DIS=1", "-DTHEN=2", "-DHOW=debug"} <= set(made)
+    assert not [word for word in made if "AVX2" in word or "OPTION" in word or "$<" in word]
+
+
 def test_files_in_the_way_are_kept_without_force(project: SmallProject, cli: Cli) -> None:
     (project.root / "setup.py").write_text("mine")
     ran = cli("create-pyproject", project.root)
     assert ran.code == 2
     assert "already has\n  - setup.py\n" in ran.err
+    assert "hint: choose another folder, or --force to replace them\n" in ran.err
     assert not (project.root / "CMakeLists.txt").exists()
     assert cli("create-pyproject", project.root, "--force").code == 0
 

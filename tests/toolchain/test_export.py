@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -135,6 +136,64 @@ def test_nothing_is_overwritten_but_an_earlier_export_with_force(workspace: Path
     assert files_of(workspace.parent / "mine") == {"notes"}
 
 
+@pytest.mark.parametrize("form", ["package", "root", "parent", "link", "marked"])
+def test_the_projects_own_folders_are_never_replaced(cli: Cli, tmp_path: Path, form: str) -> None:
+    """A member has its name in its build.toml, and no .git of its own: it was taken for an earlier export."""
+    root = tmp_path / "root"
+    relu = SmallProject(root / "relu", "relu").write().root
+    SmallProject(root / "other", "other").write()
+    if form == "marked":
+        assert cli("export", "relu", tmp_path / "done", "--project", root).code == 0
+        shutil.copy(tmp_path / "done/build.toml", relu / "build.toml")
+    (tmp_path / "link").symlink_to(root)
+    where = {"root": root, "parent": tmp_path, "link": tmp_path / "link/relu"}.get(form, relu)
+    before = files_of(root)
+    for options in ((), ("--force",)):
+        ran = cli("export", "relu", where, "--project", root, *options)
+        assert ran.code == 2
+        assert f"{where} has the sources in it: {root}" in ran.err
+        assert files_of(root) == before
+
+
+def test_a_project_of_that_name_that_is_no_export_is_not_replaced(cli: Cli, tmp_path: Path) -> None:
+    mine = SmallProject(tmp_path / "mine", "relu").write().root
+    copy = SmallProject(tmp_path / "copy", "relu").write().root
+    ran = cli("export", "relu", copy, "--project", mine, "--force")
+    assert ran.code == 2
+    assert "is no earlier export of relu" in ran.err
+    assert files_of(copy) == files_of(mine)
+
+
+def test_a_source_that_does_not_exist_is_named_with_its_place(workspace: Path, cli: Cli) -> None:
+    """That of another backend too, which no build here looks at."""
+    (workspace / "csrc/plus/plus.cu").rename(workspace / "csrc/plus/plsu.cu")
+    ran = cli("export", "two-plus", workspace.parent / "done", "--project", workspace)
+    assert ran.code == 2
+    assert "source file does not exist: csrc/plus/plus.cu" in ran.err
+    assert "two-plus.kernel.cuda.src[0]" in ran.err
+    assert "did you mean csrc/plus/plsu.cu?" in ran.err
+
+
+def test_sources_for_other_machines_are_copied_with_a_note(cli: Cli, tmp_path: Path) -> None:
+    """Sources of the binding alone, in no section: nothing used to be said."""
+    root = SmallProject(tmp_path / "mine", "relu").write().root
+    text = (root / "build.toml").read_text().partition("[kernel.cpu]")[0]
+    (root / "build.toml").write_text(text.replace('"cpu"', '"metal"'))
+    ran = cli("export", "relu", tmp_path / "done", "--project", root)
+    assert ran.code == 0, ran.err
+    assert "no compiler has looked at the copy" in ran.err
+
+
+def test_a_folder_stands_for_its_only_package(cli: Cli, tmp_path: Path) -> None:
+    root = SmallProject(tmp_path / "one/relu", "relu").write().root
+    ran = cli("export", root, tmp_path / "done")
+    assert ran.code == 0, ran.err
+    SmallProject(tmp_path / "one/other", "other").write()
+    ran = cli("export", tmp_path / "one", tmp_path / "two")
+    assert ran.code == 2
+    assert "an export is for one package; there are other, relu" in ran.err
+
+
 def test_a_header_outside_the_project_is_refused_and_nothing_is_left(workspace: Path, cli: Cli) -> None:
     (workspace.parent / "outside.h").write_text("")
     with (workspace / "cpu/plus/plus.h").open("a") as header:
@@ -160,8 +219,12 @@ def test_a_project_in_upstreams_form_keeps_its_paths_and_its_text(cli: Cli, tmp_
     ran = cli("export", "relu-two", tmp_path / "done", "--project", tmp_path / "relu")
     assert ran.code == 0, ran.err
     assert "there is no licence file" in ran.err
+    mark = b"# Written by `kernel-builder export`: relu-two\n"
     for path in files_of(tmp_path / "done"):
-        assert (tmp_path / "done" / path).read_bytes() == (tmp_path / "relu" / path).read_bytes()
+        text = (tmp_path / "done" / path).read_bytes()
+        assert text == (mark if path == "build.toml" else b"") + (tmp_path / "relu" / path).read_bytes()
+    assert cli("export", "relu-two", tmp_path / "again", "--project", tmp_path / "done").code == 0
+    assert (tmp_path / "again/build.toml").read_bytes() == (tmp_path / "done/build.toml").read_bytes()
     assert {"build.toml", "CARD.md", "relu_two_cpu/cpu_features.hpp"} <= files_of(tmp_path / "done")
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import itertools
 import json
+import platform
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -62,7 +62,9 @@ def test_every_word_of_the_template_is_replaced(project: Path) -> None:
 def test_files_in_the_way_are_listed_and_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "build.toml").write_text("mine", encoding="utf-8")
     assert main(["init", str(tmp_path), "--name", "relu2"]) == 2
-    assert "already has\n  - build.toml\n" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "already has\n  - build.toml\n" in said
+    assert "hint: choose another folder, or --overwrite them\n" in said
     assert [path.name for path in tmp_path.iterdir()] == ["build.toml"]
     assert (tmp_path / "build.toml").read_text(encoding="utf-8") == "mine"
 
@@ -91,7 +93,10 @@ def test_a_word_of_the_template_inside_the_new_name_is_not_replaced_again() -> N
         ("My_Kernel", "lower-case letters, digits and dashes"),
         ("2d", "a letter first"),
         ("relu-", "no dash last"),
-        ("../relu", "not an owner"),
+        ("../relu", "not a repository of the Hub"),
+        ("a..b/kern", "not a repository of the Hub"),
+        ("a-/kern", "not a repository of the Hub"),
+        ("/relu", "not a repository of the Hub"),
         ("lambda", "means something else in Python"),
         ("layers", "means something else in Python"),
         ("nn", "means something else in Python"),
@@ -136,13 +141,18 @@ def test_a_backend_without_a_template_is_refused_with_those_that_have_one(capsys
 BACKEND_SETS = [list(names) for n in range(1, 5) for names in itertools.combinations(BACKENDS, n)]
 
 
+@pytest.mark.parametrize("name", [NAME, "a-relu2"], ids=["owner", "alone"])
 @pytest.mark.parametrize("form", ["upstream", "workspace", "noarch"])
 @pytest.mark.parametrize("backends", BACKEND_SETS, ids="-".join)
-def test_every_set_of_backends_gives_a_project_without_problems(tmp_path: Path, backends: list[str], form: str) -> None:
+def test_every_set_of_backends_gives_a_project_without_problems(
+    tmp_path: Path, backends: list[str], form: str, name: str
+) -> None:
     """One package, with the sections and the files of these backends and no others."""
     options = [f"--{form}"] if form != "upstream" else []
-    assert main(["init", str(tmp_path / "new"), "--name", NAME, *options, "--backends", *backends]) == 0
+    assert main(["init", str(tmp_path / "new"), "--name", name, *options, "--backends", *backends]) == 0
     (package,) = load_project(tmp_path / "new").packages
+    assert (package.name, package.version) == ("a-relu2", 1)
+    assert package.repo_id == (NAME if name == NAME else None)
     assert [backend.name for backend in package.backends] == backends
     assert sorted({section.backend.name for section in package.sections}) == (
         sorted(backends) if form != "noarch" else []
@@ -216,31 +226,62 @@ def test_the_benchmark_is_one_that_the_client_runs_and_verifies(project: Path) -
     assert done.stdout.strip().splitlines()[-1] == "{'large': True, 'small': True}"
 
 
-def test_python_files_alone_pass_the_projects_tests_as_an_artifact(tmp_path: Path) -> None:
-    """Put together by hand, as the contract has it: op names with a prefix, and all files in one folder."""
+def test_python_files_alone_build_and_pass_the_projects_tests(tmp_path: Path, cli: Cli) -> None:
     pytest.importorskip("kernels")
     root = tmp_path / "new"
-    assert main(["init", str(root), "--name", NAME, "--noarch"]) == 0
-    folder = root / "build/a-relu2/torch-cpu"
-    shutil.copytree(root / "torch-ext/a_relu2", folder)
-    name = "_a_relu2_cpu_abc"
-    prefix = f'def add_op_namespace_prefix(name):\n    return f"{name}::{{name}}"\n'
-    (folder / "_ops.py").write_text(f"import torch\n\nops = torch.ops.{name}\n\n\n{prefix}")
-    metadata = {"name": "a-relu2", "id": name, "version": 1, "license": "Apache-2.0"}
-    depends: dict[str, object] = {"python-depends": [], "kernel-depends": [], "backend": {"type": "cpu"}}
-    (folder / "metadata.json").write_text(json.dumps(metadata | depends))
+    assert cli("init", root, "--name", NAME, "--noarch").code == 0
+    built = cli("build", root)
+    assert built.code == 0, built.err
+    assert [path.name for path in (root / "build/a-relu2").iterdir() if path.is_dir()] == ["torch-cpu"]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"]
     tests = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     assert tests.returncode == 0, tests.stdout + tests.stderr
+    assert " passed" in tests.stdout
 
 
-def test_the_probe_asks_for_every_flag_of_its_section() -> None:
-    """But for f16c, which clang cannot ask for and every processor with AVX-512 has."""
-    text = (TEMPLATE / "compiled/my_kernel_cpu/cpu_features.hpp").read_text(encoding="utf-8")
-    asked = set(re.findall(r'__builtin_cpu_supports\("(\w+)"\)', text))
-    assert asked == {*ISAS["avx512"].features} - {"f16c"}
+def test_the_section_has_the_flags_of_its_instruction_set() -> None:
     (flags,) = re.findall(r"cxx-flags = (\[.*\])", (TEMPLATE / "compiled/build.toml").read_text(encoding="utf-8"))
     assert tuple(json.loads(flags)) == ISAS["avx512"].flags
+
+
+X86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="instruction sets are those of x86-64")
+COMPARED = ("leaf1_ecx", "leaf7_ebx", "leaf7_ecx", "leaf7_edx", "leaf7_1_eax", "extended1_ecx", "saved_state")
+
+
+@X86
+@pytest.mark.parametrize(
+    "flags",
+    [(), *(isa.flags for isa in ISAS.values()), *((f"-march=x86-64-v{n}",) for n in (2, 3, 4))],
+    ids=lambda flags: flags[-1] if flags else "none",
+)
+def test_what_it_asks_the_machine_for_follows_from_the_flags(
+    tmp_path: Path, compiler: str, flags: tuple[str, ...]
+) -> None:
+    """Just as the header of our own kernels has it, and without the zmm registers saved, nothing with AVX-512 runs."""
+    same = "".join(f"static_assert(kCompiledFor.{word} == hk::kCompiledFor.{word});\n" for word in COMPARED)
+    none = "static_assert(hk::kCompiledFor.leaf7_1_edx == 0 && hk::kCompiledFor.leaf13_1_eax == 0);\n"
+    machine = (
+        "constexpr Features less(uint32_t saved) { Features f = kCompiledFor; f.saved_state = saved; return f; }\n"
+    )
+    wide = "constexpr bool zmm = kCompiledFor.leaf7_ebx >> 16 & 1, ymm = kCompiledFor.leaf1_ecx >> 28 & 1;\n"
+    saved = "static_assert(can_run(less(6), kCompiledFor) == !zmm && can_run(less(0), kCompiledFor) == !ymm);\n"
+    text = f"{same}{none}{machine}{wide}{saved}static_assert(can_run(less(0xe6), kCompiledFor));\n"
+    probe = tmp_path / "probe.cpp"
+    probe.write_text(f'#include "hk/tier.h"\n#include "cpu_features.hpp"\nusing namespace my_kernel_cpu;\n{text}')
+    include = ("-I", REPOSITORY / "cpu/include", "-I", TEMPLATE / "compiled/my_kernel_cpu")
+    subprocess.run([compiler, "-std=c++20", *include, *flags, "-fsyntax-only", probe], check=True)
+
+
+@X86
+def test_it_finds_what_this_machine_has(tmp_path: Path, compiler: str) -> None:
+    same = "".join(f" && ours.{word} == hks.{word}" for word in COMPARED)
+    body = "const auto ours = my_kernel_cpu::machine_features(); const auto hks = hk::machine_features();"
+    probe = tmp_path / "probe.cpp"
+    headers = '#include "hk/isa.h"\n#include "cpu_features.hpp"\n'
+    probe.write_text(f"{headers}int main() {{ {body} return !(ours.leaf1_ecx != 0{same}); }}\n")
+    include = ("-I", REPOSITORY / "cpu/include", "-I", TEMPLATE / "compiled/my_kernel_cpu")
+    subprocess.run([compiler, "-std=c++20", *include, probe, "-o", tmp_path / "probe"], check=True)
+    subprocess.run([tmp_path / "probe"], check=True)
 
 
 @pytest.mark.parametrize("form", ["--workspace", "--noarch", "--overwrite"])

@@ -26,6 +26,7 @@ TIMEOUT_S = 60
 SLOW_COMPILER = """\
 #!/bin/sh
 folder=$(dirname "$0")
+echo "$*" >> "$folder/log"
 case " $* " in
   *" -c torch-ext"*) if [ -e "$folder/hang" ]; then touch "$folder/hangs"; sleep 120; fi ;;
 esac
@@ -104,3 +105,19 @@ def test_an_interrupted_build_ends_its_compilers_and_leaves_the_next_one_right(
     assert again.returncode == 0, errors
     assert out.startswith("built")
     assert kept.stat().st_ino == before, "what was compiled before the interrupt is not compiled again"
+
+
+def test_an_interrupt_is_not_followed_by_a_scan(tmp_path: Path, compiler: Path) -> None:
+    """A source that asks __has_include is scanned for each plan: what it reads is not known for sure without."""
+    project = SmallProject(tmp_path / "project", "my-kernel").write()
+    source = project.root / "cpu/kernel.cpp"
+    source.write_text(source.read_text() + "#if __has_include(<nowhere.h>)\n#endif\n")
+    (compiler.parent / "hang").touch()
+    process = start(project, compiler)
+    wait_for((compiler.parent / "hangs").exists)
+    wait_for(lambda: bool(list((project.root / "build/.hubkernels/runs").glob("*/*.o"))))
+    before = (compiler.parent / "log").read_text().count(" -M ")
+    os.killpg(process.pid, signal.SIGINT)
+    process.communicate(timeout=TIMEOUT_S)
+    assert before > 2
+    assert (compiler.parent / "log").read_text().count(" -M ") == before

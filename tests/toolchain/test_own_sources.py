@@ -40,6 +40,7 @@ TIERS = [source for source in SOURCES if Path(source).name.startswith("avx")]
 class Compiled:
     """Every source of our packages by one compiler, with all warnings on, and what it said."""
 
+    builder: Builder
     plans: tuple[BuildPlan, ...]
     folder: Path
     said: dict[str, str]
@@ -58,7 +59,7 @@ class Compiled:
 def compiled(compiler: str, tmp_path_factory: pytest.TempPathFactory) -> Compiled:
     builder = Builder(HERE.project, {**os.environ, "CXX": compiler}, Settings(jobs=2))
     plans = tuple(builder.plan(package, variant) for package, variant in TARGETS)
-    made = Compiled(plans, tmp_path_factory.mktemp("objects"), {})
+    made = Compiled(builder, plans, tmp_path_factory.mktemp("objects"), {})
 
     def compile_one(step: Step) -> tuple[str, str]:
         command = [str(made.object(step)) if word == Step.OUTPUT else word for word in step.command]
@@ -122,13 +123,13 @@ def test_in_the_library_itself_wide_code_stands_in_the_tiers_alone(compiled: Com
 
 
 def test_the_library_that_was_read_is_the_one_that_ships(compiled: Compiled, tmp_path: Path) -> None:
-    """Byte for byte, where the compiler is the one that builds here."""
+    """Byte for byte."""
+    if compiled.builder.tools().compiler != HERE.tools().compiler:
+        pytest.skip("what ships is compiled by another compiler here")
     for (package, variant), plan in zip(TARGETS, compiled.plans, strict=True):
-        if plan.op_id == HERE.plan(package, variant).op_id:
-            artifact = HERE.build(package, variant, lambda _: None)
-            assert (
-                linked(compiled, plan, tmp_path)[0].read_bytes() == (artifact.folder / plan.library_name).read_bytes()
-            )
+        artifact = HERE.build(package, variant, lambda _: None)
+        assert artifact.op_id == plan.op_id
+        assert linked(compiled, plan, tmp_path)[0].read_bytes() == (artifact.folder / plan.library_name).read_bytes()
 
 
 # What the check must see
@@ -149,7 +150,7 @@ def pair(tmp_path: Path, compiler: str) -> Pair:
             path.write_text(f'#include "shared.h"\nfloat {name}(const float* x) {{ return sum(x); }}\n{text}\n')
             subprocess.run([compiler, "-O3", *flags, "-c", path, "-o", path.with_suffix(".o")], check=True)
             objects.append(IsaObject(path.name, frozenset(flags), path.with_suffix(".o")))
-        return [f"{place}: {what}" for place, what in check_objects(objects, os.environ)]
+        return [f"{found.source}: {found.what}" for found in check_objects(objects, os.environ)]
 
     return make
 

@@ -97,10 +97,25 @@ def test_the_check_needs_no_client(small: SmallProject) -> None:
     arguments = {
         "project": str(small.root),
         "package": "my-kernel",
-        "variant": tag,
+        "variants": [tag],
         "jobs": 1,
         "environment": {**os.environ},
     }
     (small.root / "order").write_text(json.dumps({"timeout_s": 300, "requires": [], "arguments": arguments}))
     subprocess.run([sys.executable, "-c", code], check=True)
-    assert json.loads((small.root / "answer").read_bytes())["answer"] == str(small.artifact)
+    assert json.loads((small.root / "answer").read_bytes())["answer"] == {tag: str(small.artifact)}
+
+
+def test_a_member_is_built_again_without_its_workspace(tmp_path: Path, cli: Cli) -> None:
+    """With a header beyond its folder, and one that a link leads to."""
+    members = [SmallProject(tmp_path / "all" / name, name).write().without_torch() for name in ("one", "two")]
+    (tmp_path / "all/build.toml").write_text('[workspace]\nschema = 1\nmembers = ["*"]\n', encoding="utf-8")
+    (tmp_path / "all/common.h").write_text("inline int beyond() { return 1; }\n", encoding="utf-8")
+    (tmp_path / "linked.h").write_text("inline int linked() { return 2; }\n", encoding="utf-8")
+    (members[0].root / "include/linked.h").symlink_to("../../../linked.h")
+    source = members[0].root / "cpu/kernel.cpp"
+    more = '#include "../../common.h"\n#include "linked.h"\nint both() { return beyond() + linked(); }\n'
+    source.write_text(source.read_text() + more)
+    ran = cli("check", "reproducible", "--project", tmp_path / "all")
+    assert ran.code == 0, ran.err
+    assert [row.split()[2] for row in ran.out.splitlines()] == ["one", "two"]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hubkernels.build.scan import search_folders
 from tests.conftest import Cli, SmallProject, environment
 
 pytest.importorskip("torch", reason="shells are for an installed torch")
@@ -34,6 +35,20 @@ def python(code: str) -> str:
 def test_a_source_compiles_by_the_variables_of_a_devshell(small: SmallProject) -> None:
     done = run(small, "devshell", "-c", "$CXX $CXXFLAGS -fsyntax-only torch-ext/binding.cpp && echo fine")
     assert (done.returncode, done.stdout) == (0, "fine\n"), done.stderr
+
+
+def test_a_devshell_searches_the_folders_of_a_build(small: SmallProject, cli: Cli) -> None:
+    """Those of the tables, the usual ones, and those that hubkernels puts before the compiler's own."""
+    (small.root / "csrc").mkdir()
+    (small.root / "csrc/usual.h").touch()
+    (small.root / "cpu/own.cpp").write_text('#include "kernel.h"\n#include "usual.h"\n#include "registration.h"\n')
+    done = run(small, "devshell", "-c", "$CXX $CXXFLAGS -fsyntax-only cpu/own.cpp && echo fine")
+    assert (done.returncode, done.stdout) == (0, "fine\n"), done.stderr
+    variables = json.loads(cli("devshell", small.root, "--print-env", "--json").out)
+    (step, *_) = json.loads(cli("plan", small.root).out)[0]["steps"]
+    folders = [folder for folder in search_folders(step["command"]) if folder.startswith("/")]
+    assert folders
+    assert set(folders) <= set(variables["CPLUS_INCLUDE_PATH"].split(":"))
 
 
 def test_a_program_links_by_the_variables_of_a_devshell(small: SmallProject) -> None:

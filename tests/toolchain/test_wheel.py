@@ -234,3 +234,23 @@ def test_a_kernel_that_loads_others_from_the_hub_is_refused(built: SmallProject,
     assert ran.code == 2
     assert "loads kernels from the Hub" in ran.err
     assert "org/other" in ran.err
+
+
+def test_the_folder_is_enough_where_it_has_one_package(
+    built: SmallProject, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_folder = wheel_of(cli("export", "--wheel", built.root, "-o", tmp_path / "one"))
+    monkeypatch.chdir(built.root)
+    assert wheel_of(cli("export", "--wheel", "-o", tmp_path / "two")).read_bytes() == by_folder.read_bytes()
+
+
+def test_a_neighbour_that_cannot_be_read_is_in_nobodys_way(built: SmallProject, cli: Cli, tmp_path: Path) -> None:
+    root = tmp_path / "several"
+    shutil.copytree(built.root, root / "good", ignore=shutil.ignore_patterns("build"))
+    shutil.copytree(built.root / "build", root / "build")
+    (root / "broken").mkdir()
+    (root / "broken/build.toml").write_text("[general]\n")
+    wheel_of(cli("export", "--wheel", "my-kernel", "-C", root, "-o", tmp_path))
+    ran = cli("export", "--wheel", root, "-o", tmp_path / "none")
+    assert ran.code == 2
+    assert "broken/build.toml" in ran.err

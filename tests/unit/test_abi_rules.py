@@ -9,12 +9,16 @@ import pytest
 
 from hubkernels.abi.library import Library, Symbol
 from hubkernels.abi.rules import Subject, find, unchecked
-from hubkernels.check.abi import check_abi, variants_by_tag
+from hubkernels.build.artifacts import variants_by_tag
+from hubkernels.check.abi import check_abi
 from hubkernels.config.abi_policy import load_abi_policy
 from hubkernels.config.variant_table import load_variant_table
+from hubkernels.errors import Problem
 from hubkernels.model.backend import CPU, CUDA
+from hubkernels.model.project import Torch, TorchNoarch
 from hubkernels.model.variant import Platform, Variant
 from hubkernels.model.version import Version
+from tests.unit.test_select import package
 
 STABLE = Variant(Version((2, 10)), CPU, Platform("x86_64", "linux"), stable_abi=True)
 FULL = Variant(Version((2, 13)), CPU, Platform("x86_64", "linux"))
@@ -115,7 +119,7 @@ def test_libraries_that_are_not_here_are_told() -> None:
     assert unchecked(Subject(CLEAN, STABLE, load_abi_policy(), None)) == ("libtorch_cpu.so",)
 
 
-KNOWN = variants_by_tag(load_variant_table())
+KNOWN = variants_by_tag(package(), load_variant_table())
 
 
 @pytest.mark.parametrize(
@@ -125,8 +129,8 @@ KNOWN = variants_by_tag(load_variant_table())
         (STABLE.tag, b"", "is no ELF file"),
         (STABLE.tag, b"\x7fELF\2\1\1" + bytes(57), "is an ELF file that is cut off"),
         (STABLE.tag, b"\x7fELF" + b"\xff" * 100, "is a damaged ELF file"),
-        ("torch-stable-abi11-cpu-x86_64-linux", b"", "is no variant of the table"),
-        ("torch-universal", b"", "is no variant of the table"),
+        ("torch-stable-abi11-cpu-x86_64-linux", b"", "is no variant of build.toml now"),
+        (FULL.tag, b"", "is no variant of build.toml now"),
     ],
 )
 def test_a_file_that_is_no_library_is_a_violation(tmp_path: Path, tag: str, content: bytes, what: str) -> None:
@@ -138,14 +142,34 @@ def test_a_file_that_is_no_library_is_a_violation(tmp_path: Path, tag: str, cont
 
 
 def test_what_cannot_be_checked_is_said(tmp_path: Path) -> None:
-    folder = tmp_path / "torch-stable-abi213-cpu-aarch64-darwin"
+    folder = tmp_path / "torch-stable-abi210-cpu-aarch64-darwin"
     folder.mkdir()
     assert check_abi(folder, KNOWN, load_abi_policy(), None).notes == (
         "not checked: aarch64-darwin has no ABI policy here",
     )
 
 
+def test_a_release_that_only_build_toml_names_is_known_as_it_is_to_the_build(tmp_path: Path) -> None:
+    """The variant table lists releases from 2.10 on; a stable ABI may be older."""
+    older = Torch(("b.cpp",), stable_abi={"cpu": Version((2, 9))})
+    folder = tmp_path / "torch-stable-abi29-cpu-x86_64-linux"
+    folder.mkdir()
+    known = variants_by_tag(package(older), load_variant_table())
+    assert check_abi(folder, known, load_abi_policy(), None).violations == ()
+
+
 def test_a_variant_without_compiled_code_has_nothing_to_check(tmp_path: Path) -> None:
-    (tmp_path / "torch-universal").mkdir()
-    report = check_abi(tmp_path / "torch-universal", KNOWN, load_abi_policy(), None)
+    folder, known = tmp_path / "torch-cpu", variants_by_tag(package(TorchNoarch()), load_variant_table())
+    folder.mkdir()
+    report = check_abi(folder, known, load_abi_policy(), None)
     assert (report.libraries, report.violations, report.notes) == (0, (), ())
+    (folder / "x.so").touch()
+    (violation,) = check_abi(folder, known, load_abi_policy(), None).violations
+    assert violation.problem() == Problem("x.so: is a library in a variant of Python alone", "torch-cpu")
+
+
+def test_what_is_wrong_with_an_artifact_itself_is_said_of_it_once(tmp_path: Path) -> None:
+    (violation,) = check_abi(tmp_path / FULL.tag, KNOWN, load_abi_policy(), None).violations
+    assert str(violation.problem()).count(FULL.tag) == 1
+    assert str(violation.problem()).startswith(f"{FULL.tag} is no variant of build.toml now")
+    assert violation.problem().hint == "delete it, or check others by --variant"

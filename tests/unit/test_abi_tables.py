@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from hubkernels.abi.exports import CPUS, load_exports, versioned_names
+from hubkernels.abi.exports import load_exports, versioned_names
 from hubkernels.abi.installed import SYSTEM_FOLDERS
 from hubkernels.abi.stub import shared_object
-from hubkernels.config.abi_policy import LIMITED_API, load_abi_policy
+from hubkernels.config.abi_policy import load_abi_policy
 from hubkernels.errors import EnvironmentLacksError
 from hubkernels.host.machine import find_torch, this_machine
+from hubkernels.model.artifact import LIMITED_API
+from hubkernels.model.cpu import CPUS
 from hubkernels.model.version import Version
 from hubkernels.toolchain.link import find_link_stubs
 

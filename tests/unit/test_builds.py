@@ -160,7 +160,7 @@ def renamed(package: Path, name: str) -> list[str]:
     [
         ("torch-stable-abi210-cpu-x86_64-linux-v2", "is no variant that the client can choose"),
         ("torch-npu", "metadata.json: backend.type is 'cpu' in a folder named for cann"),
-        ("torch213-cxx11-cu1210-x86_64-linux", "cu1210 is read as CUDA 121.0"),
+        ("torch213-cxx11-cu1210-x86_64-linux", "has cu1210, which is read as CUDA 121.0"),
         ("torch-cpu", f"{OP_ID}.abi3.so: is a library in a variant without compiled code"),
     ],
 )
@@ -210,7 +210,7 @@ def test_the_verb_fails_with_every_violation(package: Path, cli: Cli, tmp_path: 
     (tmp_path / "build/my-kernel" / TAG / "layers.py").unlink()
     ran = cli("check", "builds", "--project", tmp_path)
     assert ran.code == 1
-    assert f"error: {TAG}: layers.py: is in the digest, but not in the folder" in ran.err
+    assert f"error: layers.py: is in the digest, but not in the folder\n  --> {TAG}\n" in ran.err
 
 
 def test_the_table_of_python_packages_is_the_installed_clients() -> None:

@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 
 from hubkernels.check.config import check_config
-from hubkernels.config import load_project
-from tests.conftest import Cli, SmallProject
+from tests.conftest import Cli, SmallProject, write_noarch
 
 UPSTREAM = os.environ.get("HUBKERNELS_UPSTREAM", "")
-FIXTURES = os.environ.get("HUBKERNELS_FIXTURES", "")
 MEMBERS = """\
 [workspace]
 schema = 1
@@ -104,11 +102,13 @@ def test_a_stable_abi_that_no_torch_has_is_a_warning(small: SmallProject) -> Non
     assert warning.where == f"{path}:10: torch.stable-abi"
 
 
-def test_a_build_prints_warnings_and_goes_on(small: SmallProject, cli: Cli) -> None:
-    path = small.root / "build.toml"
+@pytest.mark.parametrize("words", [("build",), ("check", "config")])
+def test_a_warning_is_told_once_and_ends_nothing(tmp_path: Path, cli: Cli, words: tuple[str, ...]) -> None:
+    path = write_noarch(tmp_path, "ab") / "build.toml"
     path.write_text(path.read_text().replace("Apache-2.0", "Apache2"))
-    ran = cli("check", "config", "-C", small.root)
+    ran = cli(*words, "-C", tmp_path)
     assert (ran.code, ran.err.count("warning: the Hub knows no license Apache2")) == (0, 1)
+    assert (tmp_path / "build/ab/torch-cpu").is_dir() == (words == ("build",))
 
 
 @pytest.mark.skipif(not UPSTREAM, reason="HUBKERNELS_UPSTREAM names no checkout of huggingface/kernels")
@@ -119,14 +119,3 @@ def test_upstreams_examples_have_no_errors_but_the_one_that_is_to_be_refused(pro
     report = check_config(project.parent)
     expected = 2 if project.parent.name == "relu-invalid-capability" else 0
     assert len(report.errors) == expected, [str(error) for error in report.errors]
-
-
-@pytest.mark.skipif(not FIXTURES, reason="HUBKERNELS_FIXTURES names no folder with build-toml/*.toml")
-def test_a_workspace_of_fifty_two_real_files_loads(tmp_path: Path) -> None:
-    files = sorted((Path(FIXTURES) / "build-toml").glob("community__*.toml"))
-    for file in files:
-        (tmp_path / file.stem).mkdir()
-        (tmp_path / file.stem / "build.toml").write_bytes(file.read_bytes())
-    names = ", ".join(f'"{file.stem}"' for file in files)
-    (tmp_path / "build.toml").write_text(f"[workspace]\nschema = 1\nmembers = [{names}]\n")
-    assert len(load_project(tmp_path).packages) == len(files) == 52

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from hubkernels.cli import check as verb
 from hubkernels.cli.checks import Check
 from hubkernels.cli.verdict import Outcome, Subject
 from hubkernels.errors import CheckFailedError, EnvironmentLacksError, Problem
-from tests.conftest import Cli, SmallProject
+from tests.conftest import Cli, SmallProject, write_noarch
 
 WORKSPACE = """\
 [workspace]
@@ -195,3 +196,66 @@ def test_a_variant_that_is_named_is_all_that_is_looked_at(small: SmallProject, c
     (found,) = json.loads(ran.out)
     assert {result["variant"] for result in found["results"]} == {"torch213-cxx11-cpu-x86_64-linux"}
     assert "is not built; built:" in cli("check", "builds", small.root, "--variant", "other").err
+
+
+def test_where_no_change_affects_anything_there_is_nothing_to_check(project: Path, cli: Cli) -> None:
+    for words in (("init", "-q"), ("add", "-A"), ("-c", "user.name=A", "-c", "user.email=a@b.c", "commit", "-qm", "1")):
+        subprocess.run(["git", "-C", str(project), *words], check=True)
+    ran = cli("check", "-C", project, "--since", "HEAD", "--json")
+    assert (ran.code, ran.out) == (0, "[]\n")
+    assert "left out, since nothing that they read changed since HEAD: one, two" in ran.err
+    assert cli("check", "good", "-C", project, "--since", "HEAD").code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ((), ""),
+        (("-m", "manylinux_2_28", "--python-abi", "3.9", "--torch-stable-abi", "2.10"), ""),
+        (("--manylinux", "manylinux_2_34", "-p", "3.12", "--torch-stable-abi", "2.11"), ""),
+        (("--manylinux", "manylinux_2_17"), "held to manylinux_2_28 and no older system, not to manylinux_2_17"),
+        (("--manylinux", "musllinux_1_2"), "held to manylinux_2_28 and no older system, not to musllinux_1_2"),
+        (("--python-abi", "3.8"), "held to Python 3.9 and no older one, not to 3.8"),
+        (("--python-abi", "three"), "three is no version"),
+        (("--torch-stable-abi", "2.9"), "my-kernel is held to 2.10"),
+        (("--macos", "15.0"), "no library for macOS is built or read here"),
+    ],
+)
+def test_what_upstreams_check_abi_may_ask_for_is_held_or_refused(
+    small: SmallProject, cli: Cli, options: tuple[str, ...], why: str
+) -> None:
+    ran = cli("check-abi", *options, small.root)
+    assert ran.code == 2
+    assert (why or "nothing is built in") in ran.err
+    assert ("nothing is built in" in ran.err) == (not why)
+
+
+def test_upstreams_verbs_have_the_options_of_the_check(small: SmallProject, cli: Cli) -> None:
+    for alias in ("check-config", "check-abi", "check-builds"):
+        ran = cli(
+            alias, small.root, "--package", "my-kernel", "--jobs", "1", "--memory", "1GB", "--since", "HEAD", "--debug"
+        )
+        assert (ran.code, "git finds no checkout here" in ran.err) == (2, True), ran.err
+
+
+def test_packages_without_the_variant_are_passed_over_by_every_verb(tmp_path: Path, cli: Cli) -> None:
+    write_noarch(tmp_path / "one", "one", ("cpu",))
+    write_noarch(tmp_path / "two", "two", ("cuda",))
+    tag = ("--variant", "torch-cpu", "-C", tmp_path)
+    assert cli("build", "-C", tmp_path).code == 0
+    for words in (
+        ("build",),
+        ("plan",),
+        ("explain",),
+        ("check", "builds"),
+        ("check-builds",),
+        ("testshell", "--print-env"),
+    ):
+        ran = cli(*words[:1], *tag, *words[1:])
+        assert ran.code == 0, (words, ran.err)
+        if words[0] != "explain":
+            assert "two: no torch-cpu " in ran.err
+    assert [plan["package"] for plan in json.loads(cli("plan", *tag, "--json").out)] == ["one"]
+    for words in (("plan",), ("check", "builds"), ("build",)):
+        assert cli(*words, "two", *tag).code == 2
+        assert cli(*words, "-C", tmp_path, "--variant", "torch-npu").code == 2

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hubkernels.build.clean import clean
-from hubkernels.build.pipeline import Places
+from hubkernels.build.places import Places
 from hubkernels.build.work import LOCK, locked
 from hubkernels.cli import main
 from hubkernels.model.size import size_text

@@ -178,7 +178,6 @@ src = []
         (('"-mavx2"', '"-Wp,-I../b"'), "cxx-flags has a flag that is the builder's to give: '-Wp,-I../b'"),
         (('"-mavx2"', '"-Wa,-adhln=x"'), "cxx-flags has a flag that is the builder's to give: '-Wa,-adhln=x'"),
         (('"-mavx2"', '"-Wa,-W,-a=x"'), "cxx-flags has a flag that is the builder's to give: '-Wa,-W,-a=x'"),
-        (('"-mavx2"', '"-Xassembler", "-a=x"'), "cxx-flags has a flag that is the builder's to give: '-a=x'"),
         (
             ('"-mavx2"', f'"{"$<1:" * 330}-O3{">" * 330}"'),
             "cxx-flags has a word with more than 64 expressions of CMake",

@@ -137,7 +137,9 @@ def test_a_good_file_has_neither(tmp_path: Path) -> None:
         ),
         (
             ('src = ["a.cpp", "a.h"]', 'src = ["a.cpp"]\ncxx-flags = ["-fplugin=x.so"]'),
-            "cxx-flags has a flag that is the builder's to give: '-fplugin=x.so'",
+            "cxx-flags has a flag that brings in what no compiler lists: '-fplugin=x.so'\n"
+            "  --> build.toml:15: kernel.one.cxx-flags[0]\n"
+            "  hint: a change of it would not be seen: leave it to a script that CXX names",
         ),
         (
             ('src = ["a.cpp", "a.h"]', 'src = ["a.cpp"]\ncxx-flags = ["$<$<CXX_COMPILER_ID:GNU>:-O2;-o>"]'),

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from hubkernels.check.cuda import TorchCuda, host_compiler, older_compilers, parse_torch_cuda, toolkit
+from hubkernels.check.cuda import host_compiler, older_compilers, toolkit
 from hubkernels.check.finding import Finding
+from hubkernels.host.machine import TorchSdk, torch_cuda
 from hubkernels.model.version import Version
 from hubkernels.toolchain.compiler import Compiler
 from hubkernels.toolchain.nvcc import NEWEST_HOST, Nvcc, find_nvcc, parse_limits, parse_release, table_limits
@@ -23,12 +24,14 @@ def nvcc(release: str, path: str = "/opt/cuda/bin/nvcc", why: str = "first on PA
     return Nvcc(path, version(release), why, table_limits(version(release)))
 
 
-def torch(cuda: str | None, root: str = "/site/torch") -> TorchCuda:
-    return TorchCuda(f"2.13.0+{'cu' + cuda.replace('.', '') if cuda else 'cpu'}", Path(root), cuda and version(cuda))  # type: ignore[arg-type]
+def torch(cuda: str | None, root: str = "/site/torch") -> TorchSdk:
+    if cuda is None:
+        return TorchSdk("2.13.0+cpu", Path(root))
+    return TorchSdk(f"2.13.0+cu{cuda.replace('.', '')}", Path(root), "cuda", version(cuda))
 
 
 def gxx(release: str) -> Compiler:
-    return Compiler(("/usr/bin/g++",), "g++", version(release), "hash", Path("/usr/lib/gcc"))
+    return Compiler(("/usr/bin/g++",), "g++", version(release), "hash", {})
 
 
 def fake_nvcc(folder: Path, release: str, top: Path | None = None) -> Path:
@@ -136,7 +139,7 @@ def test_the_table_is_no_stricter_than_the_installed_torchs() -> None:
     ],
 )
 def test_the_cuda_release_of_torch_is_read_without_importing_it(text: str, cuda: str | None) -> None:
-    assert parse_torch_cuda(text) == (version(cuda) if cuda else None)
+    assert torch_cuda(text) == (version(cuda) if cuda else None)
 
 
 def test_the_release_of_nvcc_is_read() -> None:

@@ -16,6 +16,7 @@ from hubkernels.model.backend import BACKENDS
 from tests.conftest import Cli
 
 REPOSITORY = Path(__file__).parents[2]
+DOCS = REPOSITORY / "docs"
 
 
 def read(name: str) -> str:
@@ -55,7 +56,7 @@ def test_every_key_is_in_the_build_toml_reference() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["README.md", "CONTRIBUTING.md", "docs/cli.md", "docs/cli-reference.md", "docs/build-toml.md"]
+    "name", sorted(str(path.relative_to(REPOSITORY)) for path in (*REPOSITORY.glob("*.md"), *DOCS.rglob("*.md")))
 )
 def test_every_file_that_a_document_names_exists(name: str) -> None:
     links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", read(name))]

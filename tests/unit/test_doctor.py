@@ -29,7 +29,8 @@ def no_nvcc(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def around(tmp_path: Path, path: str = "", cpuinfo: str = "", **environment: str) -> Surroundings:
-    return Surroundings({"PATH": path, **environment}, tmp_path, tmp_path / "build", cpuinfo)
+    (tmp_path / "cpuinfo").write_text(cpuinfo, encoding="utf-8")
+    return Surroundings({"PATH": path, **environment}, tmp_path, tmp_path / "build", tmp_path / "cpuinfo")
 
 
 def look(surroundings: Surroundings, subject: str) -> Finding:
@@ -74,6 +75,12 @@ def test_a_compiler_that_is_too_old_is_missing_and_says_why(tmp_path: Path) -> N
     found = look(around(tmp_path, program(tmp_path, "g++", f"printf '{macros}\\n'")), "compiler")
     assert found.state == "missing"
     assert "g++ 9.4.0 is too old" in found.text
+
+
+def test_the_compiler_is_asked_once_and_as_a_build_asks_it(tmp_path: Path) -> None:
+    script = f"echo \"asked $CPATH\" >>{tmp_path}/asked; printf '#define __GNUC__ 9\\n'"
+    examine(around(tmp_path, program(tmp_path, "g++", script), CPATH="/trap"))
+    assert (tmp_path / "asked").read_text(encoding="utf-8") == "asked \n"
 
 
 def test_without_git_builds_work_and_note_no_commit(tmp_path: Path) -> None:

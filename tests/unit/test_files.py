@@ -122,13 +122,13 @@ def test_nothing_is_written_through_a_link_that_leads_out(tmp_path: Path) -> Non
     (tmp_path / "out").mkdir()
     (tmp_path / "new/in").mkdir(parents=True)
     (tmp_path / "new/torch-ext").symlink_to("../out")
-    for overwrite in (None, "--overwrite"):
+    for overwrite in (False, True):
         with pytest.raises(
             InputError, match="links lead out of .*new, where nothing may be written:\n  - .*new/torch-ext"
         ):
-            write_tree({"a.txt": "", "torch-ext/a.txt": ""}, tmp_path / "new", overwrite=overwrite)
+            write_tree({"a.txt": "", "torch-ext/a.txt": ""}, tmp_path / "new", overwrite=overwrite, hint="")
     assert list((tmp_path / "out").iterdir()) == []
     assert not (tmp_path / "new/a.txt").exists()
     (tmp_path / "new/alias").symlink_to("in")
-    write_tree({"alias/a.txt": "text"}, tmp_path / "new", overwrite=None)
+    write_tree({"alias/a.txt": "text"}, tmp_path / "new", overwrite=False, hint="")
     assert (tmp_path / "new/in/a.txt").read_text() == "text"

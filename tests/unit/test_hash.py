@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hubkernels.model.digest import digest_folder
-from tests.conftest import Cli, SmallProject
+from tests.conftest import Cli, SmallProject, write_noarch
 
 TAG = "torch-stable-abi210-cpu-x86_64-linux"
 
@@ -116,3 +116,24 @@ def test_metadata_that_cannot_be_read_is_named_and_kept(built: Path, small: Smal
     assert ran.code == 2
     assert f"--> {built / 'metadata.json'}" in ran.err
     assert (built / "metadata.json").read_text(encoding="utf-8") == text
+
+
+def test_a_folder_with_a_slash_is_one_also_where_the_current_folder_is_a_project(
+    built: Path, small: SmallProject, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = artifact(tmp_path / "elsewhere" / TAG)
+    monkeypatch.chdir(small.root)
+    ran = cli("hash", elsewhere.parent, "--json")
+    assert (ran.code, [item["folder"] for item in json.loads(ran.out)]) == (0, [str(elsewhere)])
+    assert cli("hash", "--check").code == 1, built
+
+
+def test_a_member_that_cannot_be_read_is_told_after_the_work(tmp_path: Path, cli: Cli) -> None:
+    write_noarch(tmp_path / "good", "good")
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad/build.toml").write_text("[", encoding="utf-8")
+    made = artifact(tmp_path / "build/good/torch-cpu")
+    ran = cli("hash", tmp_path)
+    assert (ran.code, ran.out.split()[:2]) == (2, ["written", str(made)])
+    assert "bad/build.toml" in ran.err
+    assert cli("hash", "good", "-C", tmp_path).code == 0

@@ -67,7 +67,7 @@ def test_an_empty_list_of_headers_holds(store: Store, tmp_path: Path) -> None:
 
 
 def test_the_newest_lists_of_a_source_are_kept_once_each(store: Store) -> None:
-    lists = [Includes({"a.cpp": str(number)}, "h", ("include/x.h",), reads_id=True) for number in range(10)]
+    lists = [Includes({"a.cpp": str(number)}, "h", ("include/x.h",), "s", reads_id=True) for number in range(10)]
     for entry in (*lists, lists[4]):
         keep(store, "key", entry)
     assert recall(store, "key") == [lists[number] for number in (4, 9, 8, 7, 6, 5, 3, 2)]
@@ -89,7 +89,7 @@ def test_a_folder_with_the_name_of_a_header_is_told(tmp_path: Path) -> None:
     assert missing_instead(tmp_path, ["include"], ["x.h"]) == (set(), True)
 
 
-RIGHT = {"own": {"a.cpp": "1"}, "headers": "h", "absent": ["include/x.h"], "reads_id": True}
+RIGHT = {"own": {"a.cpp": "1"}, "headers": "h", "absent": ["include/x.h"], "shadows": "s", "reads_id": True}
 
 
 @pytest.mark.parametrize(
@@ -104,10 +104,11 @@ RIGHT = {"own": {"a.cpp": "1"}, "headers": "h", "absent": ["include/x.h"], "read
         [{**RIGHT, "absent": [1]}],
         [{**RIGHT, "reads_id": 1}],
         [{**RIGHT, "more": 1}],
+        [{**RIGHT, "shadows": None}],
     ],
 )
 def test_a_list_of_another_shape_is_none(store: Store, wrong: object) -> None:
-    right = Includes({"a.cpp": "1"}, "h", ("include/x.h",), reads_id=True)
+    right = Includes({"a.cpp": "1"}, "h", ("include/x.h",), "s", reads_id=True)
     keep(store, "key", right)
     (name,) = (path.name for path in store.folder.glob("*/*.includes"))
     store.put(name, json.dumps([RIGHT]).encode())

@@ -173,6 +173,17 @@ def test_the_command_line_starts_without_the_slow_imports() -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["build", "--help"], ["completions", "bash"]])
+def test_what_reads_no_build_toml_imports_no_reader_of_it(words: list[str]) -> None:
+    """A tenth of a second is what `--help` may take; the readers alone are a quarter of that."""
+    code = (
+        "import sys; from hubkernels.cli.app import main; main(sys.argv[1:])\n"
+        "print([name for name in sys.modules if name.startswith('hubkernels.config')], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
+    assert done.stderr == "[]\n"
+
+
 def c_plus_plus() -> list[Path]:
     return [
         path

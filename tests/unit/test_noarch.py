@@ -229,3 +229,46 @@ def test_what_cannot_ship_under_its_name_is_refused(project: Path, cli: Cli) -> 
 def write(path: Path) -> None:
     path.parent.mkdir()
     path.touch()
+
+
+def devices(root: Path) -> dict[str, object]:
+    """backend.archs of each artifact."""
+    found = (json.loads(path.read_bytes()) for path in root.glob("build/*/*/metadata.json"))
+    return {data["backend"]["type"]: data["backend"].get("archs") for data in found}
+
+
+def test_devices_that_no_release_compiles_for_are_left_out_of_the_metadata(tmp_path: Path, cli: Cli) -> None:
+    more = 'cuda_capabilities = ["3.5", "7.0", "9.0"]\nrocm_archs = ["gfx940", "gfx942"]'
+    root = write_noarch(tmp_path, "ab", ("cuda", "rocm"), more)
+    assert cli("build", "-C", root).code == 0
+    assert devices(root) == {"cuda": ["7.0", "9.0"], "rocm": ["gfx942"]}
+    assert json.loads(cli("list-variants", "-C", root, "--json").out)["ab"]["left-out"] == [
+        "torch-noarch.cuda_capabilities: left out: 3.5 (removed in CUDA 12.0); 7.0, 9.0 stay",
+        "torch-noarch.cuda_capabilities, CUDA 13.0, 13.2: does not run on 7.0 (removed in CUDA 13.0)",
+        "torch-noarch.rocm_archs: left out: gfx940 (removed in ROCm 7.0); gfx942 stays",
+    ]
+
+
+def test_a_variant_without_any_device_left_is_rejected(tmp_path: Path, cli: Cli) -> None:
+    root = write_noarch(tmp_path, "ab", ("cuda", "rocm"), 'rocm_archs = ["gfx940"]')
+    ran = cli("build", "-C", root)
+    assert (ran.code, devices(root)) == (0, {"cuda": None})
+    found = json.loads(cli("list-variants", "-C", root, "--json").out)["ab"]
+    why = "torch-noarch.rocm_archs: nothing is left: gfx940 (removed in ROCm 7.0)"
+    assert (found["accepted"], found["rejected"]["torch-rocm"]) == (["torch-cuda"], [why])
+    ran = cli("build", "-C", root, "--variant", "torch-rocm")
+    assert ran.code == 2
+    assert why in ran.err
+
+
+def test_a_device_that_never_was_is_an_error(tmp_path: Path, cli: Cli) -> None:
+    root = write_noarch(tmp_path, "ab", ("cuda",), 'cuda_capabilities = ["99999.0"]')
+    ran = cli("build", "-C", root)
+    assert ran.code == 2
+    assert "there is no CUDA capability 99999.0" in ran.err
+
+
+def test_the_notes_are_told_of_one_variant_too(tmp_path: Path, cli: Cli) -> None:
+    root = write_noarch(tmp_path, "ab", ("cuda", "rocm"), 'rocm_archs = ["gfx940", "gfx942"]')
+    (explained,) = json.loads(cli("explain", "-C", root, "--variant", "torch-rocm", "--json").out)
+    assert explained["left-out"] == ["torch-noarch.rocm_archs: left out: gfx940 (removed in ROCm 7.0); gfx942 stays"]

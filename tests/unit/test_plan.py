@@ -20,13 +20,19 @@ from hubkernels.model.plan import BuildPlan
 from hubkernels.model.project import Package, Torch
 from hubkernels.model.variant import Platform, Variant
 from hubkernels.model.version import Version
-from hubkernels.toolchain.compiler import Compiler
+from hubkernels.toolchain.compiler import RUNTIME, Compiler
 from hubkernels.toolchain.cpu import Toolchain, stable_abi_macro
 from hubkernels.toolchain.link import LinkStubs
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TOOLS = Toolchain(
-    Compiler(("/usr/bin/g++",), "g++", Version((12, 2, 0)), "compiler-hash", Path("/usr/lib/gcc/12")),
+    Compiler(
+        ("/usr/bin/g++",),
+        "g++",
+        Version((12, 2, 0)),
+        "compiler-hash",
+        {name: Path("/usr/lib/gcc/12", name) for name in RUNTIME},
+    ),
     TorchSdk("2.13.0", Path("/site/torch")),
     Path("/usr/include/python3.11"),
     LinkStubs("x86_64", "exports-hash", "functions-hash", Path("/site/hubkernels/toolchain/compat")),
@@ -104,8 +110,9 @@ def test_the_id_changes_with_what_is_linked_to_every_library(field: str) -> None
 
 
 def test_the_id_does_not_change_with_the_places_of_torch_and_compiler_nor_with_a_launcher() -> None:
+    runtime = {name: Path("/opt/lib64", name) for name in RUNTIME}
     moved = Toolchain(
-        replace(TOOLS.compiler, command=("ccache", "/opt/bin/g++"), runtime=Path("/opt/lib/gcc")),
+        replace(TOOLS.compiler, command=("ccache", "/opt/bin/g++"), runtime=runtime),
         TorchSdk("2.13.0", Path("/elsewhere/torch")),
         Path("/opt/python/include"),
         replace(TOOLS.stubs, compat=Path("/opt/hubkernels/compat")),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hubkernels.check.reproducible import compare, copy_sources, where_they_differ
+from hubkernels.check.reproducible import compare, copy_package, copy_sources, where_they_differ
 
 
 def artifact(folder: Path, op_id: str = "_k_cpu_a", **files: bytes) -> Path:
@@ -56,3 +56,48 @@ def test_a_project_is_copied_without_what_was_made_from_it(tmp_path: Path) -> No
     copy_sources(root, tmp_path / "copy")
     copied = {path.relative_to(tmp_path / "copy").as_posix() for path in (tmp_path / "copy").rglob("*")}
     assert {name for name in copied if not (tmp_path / "copy" / name).is_dir() or name == "link"} == kept
+
+
+def write(root: Path, *names: str) -> Path:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(name, encoding="utf-8")
+    return root
+
+
+def test_links_out_of_a_project_are_copied_as_what_they_lead_to(tmp_path: Path) -> None:
+    write(tmp_path / "shared", "a.h", "deep/b.h")
+    root = write(tmp_path / "project", "build.toml", "include/c.h", ".hidden/d.h")
+    (root / "a.h").symlink_to("../shared/a.h")
+    (root / "folder").symlink_to("../shared")
+    (tmp_path / "shared/link.h").symlink_to("a.h")
+    (tmp_path / "shared/itself").symlink_to(tmp_path / "shared")
+    (root / "absolute.h").symlink_to(root / "include/c.h")
+    (root / "hidden.h").symlink_to(".hidden/d.h")
+    (root / "inside.h").symlink_to("include/c.h")
+    (root / "dangling").symlink_to("nowhere")
+    copy = tmp_path / "elsewhere/copy"
+    copy_sources(root, copy)
+    texts = {"a.h": "a.h", "folder/deep/b.h": "deep/b.h", "folder/link.h": "a.h", "absolute.h": "include/c.h"}
+    texts |= {"hidden.h": ".hidden/d.h", "inside.h": "include/c.h"}
+    assert {name: (copy / name).read_text() for name in texts} == texts
+    links = {path.relative_to(copy).as_posix() for path in copy.rglob("*") if path.is_symlink()}
+    assert links == {"inside.h", "dangling", "folder/itself"}, "a link in the project stays one"
+
+
+def test_of_other_projects_only_their_build_toml_is_copied(tmp_path: Path) -> None:
+    root = write(tmp_path / "all", "build.toml", "csrc/x.cpp", "one/build.toml", "one/csrc/y.cpp", "two/z.cpp")
+    copy_sources(root, tmp_path / "copy")
+    found = {path.relative_to(tmp_path / "copy").as_posix() for path in (tmp_path / "copy").rglob("*.*")}
+    assert found == {"build.toml", "csrc/x.cpp", "one/build.toml", "two/z.cpp"}
+
+
+def test_of_a_workspace_only_the_package_and_what_it_reads_are_copied(tmp_path: Path) -> None:
+    """As the compiler names it: also what lies beside a folder that a link leads to."""
+    root = write(tmp_path / "all", "common/x.h", "common/y.h", "one/build.toml", "one/z.cpp", "two/w.cpp", "two/v.h")
+    (root / "one/link").symlink_to("../common")
+    made = copy_package(root / "one", ["z.cpp", "../common/x.h", "link/x.h", "link/../two/v.h"], tmp_path / "copy")
+    assert made == tmp_path / "copy/one"
+    found = {path.relative_to(tmp_path / "copy").as_posix() for path in (tmp_path / "copy").rglob("*.*")}
+    assert found == {"common/x.h", "one/build.toml", "one/z.cpp", "one/link/x.h", "one/link/y.h", "one/two/v.h"}
+    assert (made / "link/../two/v.h").is_file()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from hubkernels.build.pipeline import Places
+from hubkernels.build.places import Places
 from hubkernels.errors import EnvironmentLacksError, InputError
 from hubkernels.model.version import Version
 from hubkernels.toolchain.compiler import Compiler
@@ -48,6 +49,21 @@ def test_without_a_runtime_the_package_that_has_it_is_named(tmp_path: Path) -> N
     driver = tmp_path / "clang++"
     driver.write_text('#!/bin/sh\necho "${1#-print-file-name=}"\n', encoding="utf-8")
     driver.chmod(0o755)
-    compiler = Compiler((str(driver),), "clang", Version((14, 0, 6)), "hash", tmp_path)
+    compiler = Compiler((str(driver),), "clang", Version((14, 0, 6)), "hash", {})
     with pytest.raises(EnvironmentLacksError, match="libclang_rt.asan.*\n.*apt-get install libclang-rt-14-dev"):
         sanitizer_environment(compiler, BOTH, {})
+
+
+@pytest.mark.parametrize("name", [f"libclang_rt.asan-{os.uname().machine}.so", "libclang_rt.asan.so"])
+def test_the_runtime_of_llvm_is_found_in_either_layout(tmp_path: Path, name: str) -> None:
+    driver = tmp_path / "clang++"
+    driver.write_text(
+        f'#!/bin/sh\nfile="{tmp_path}/${{1#-print-file-name=}}"\n[ -f "$file" ] && echo "$file" || basename "$file"\n',
+        encoding="utf-8",
+    )
+    driver.chmod(0o755)
+    for file in (name, "libstdc++.so.6"):
+        (tmp_path / file).touch()
+    compiler = Compiler((str(driver),), "clang", Version((19,)), "hash", {})
+    preloaded = sanitizer_environment(compiler, BOTH, os.environ)["LD_PRELOAD"]
+    assert preloaded == f"{tmp_path / name} {tmp_path / 'libstdc++.so.6'}"

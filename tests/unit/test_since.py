@@ -6,15 +6,17 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
+from hubkernels.build import since
 from hubkernels.build.pipeline import Builder
 from hubkernels.build.settings import Settings
 from hubkernels.build.since import affected
 from hubkernels.config import read_project
+from hubkernels.host.git import Repository, find_repository
 from tests.conftest import Cli, SmallProject, environment, write_noarch
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
@@ -291,6 +293,26 @@ def test_what_is_affected_and_not_built_here_is_no_failure(projects: Path, cli: 
     assert (ran.code, ran.out) == (0, "")
     assert "cc-kernel: no variant can be built here" in ran.err
     assert cli("build", "cc-kernel", "-C", projects, "--since", "HEAD").code != 0
+
+
+def test_git_is_asked_once_also_where_a_member_cannot_be_read(
+    projects: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (projects / "bad").mkdir()
+    (projects / "bad/build.toml").write_text("[")
+    commit(projects)
+    edit(projects / "aa/build.toml")
+    asked: list[Path] = []
+
+    def find(folder: Path, environment: Mapping[str, str]) -> Repository:
+        asked.append(folder)
+        return find_repository(folder, environment)
+
+    monkeypatch.setattr(since, "find_repository", find)
+    for verb in ("list-variants", "plan", "build"):
+        asked.clear()
+        assert cli(verb, "-C", projects, "--since", "HEAD").code == 0
+        assert len(asked) == 1
 
 
 def test_a_broken_member_counts_if_it_was_changed(projects: Path, cli: Cli) -> None:

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-CPUS = ("x86_64", "aarch64")
-
 
 @dataclass(frozen=True)
 class Export:

@@ -10,8 +10,11 @@ from typing import Any
 from elftools.common.exceptions import ELFError
 from elftools.construct import ConstructError
 from elftools.elf.elffile import ELFFile
+from elftools.elf.enums import ENUM_E_MACHINE
 
-CPUS = {"EM_X86_64": "x86_64", "EM_AARCH64": "aarch64"}
+from hubkernels.model.cpu import CPUS
+
+_CPUS = {name: cpu.name for cpu in CPUS.values() for name, number in ENUM_E_MACHINE.items() if number == cpu.elf}
 _DAMAGE = (ELFError, ConstructError, ValueError, TypeError, KeyError, IndexError, AttributeError, AssertionError)
 """What the reader of ELF raises for files that are none, or are cut off or overwritten."""
 
@@ -96,7 +99,7 @@ def _read(elf: Any) -> Library:  # noqa: ANN401
     stacks = [segment for segment in segments if segment["p_type"] == "PT_GNU_STACK"]
     both = _RUNS | _WRITES
     return Library(
-        cpu=CPUS.get(elf["e_machine"], str(elf["e_machine"])),
+        cpu=_CPUS.get(elf["e_machine"], str(elf["e_machine"])),
         needed=tuple(tag.needed for tag in tags if tag.entry.d_tag == "DT_NEEDED"),
         undefined=tuple(_undefined(elf)),
         versions=tuple(sorted({pair for pair in _versions(elf).values() if pair[0]})),

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from hubkernels.abi.exports import library_names, load_exports, versioned_names
 from hubkernels.abi.installed import Installed, python_defines, system_version
 from hubkernels.abi.library import Library, Symbol
-from hubkernels.config.abi_policy import LIMITED_API, AbiPolicy
+from hubkernels.config.abi_policy import AbiPolicy
+from hubkernels.model.artifact import LIMITED_API
 from hubkernels.model.variant import Variant
 
 _PYTHON = re.compile(r"_?Py[A-Z_]\w*")

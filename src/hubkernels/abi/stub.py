@@ -7,9 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from hubkernels.abi.exports import Export
-
-MACHINES = {"x86_64": 62, "aarch64": 183}
-"""``e_machine``: EM_X86_64 and EM_AARCH64."""
+from hubkernels.model.cpu import CPUS
 
 _TYPES = {"o": 1, "f": 2, "t": 6}  # STT_OBJECT, STT_FUNC, STT_TLS
 _GLOBAL = 1 << 4  # STB_GLOBAL in st_info
@@ -60,7 +58,7 @@ def shared_object(cpu: str, soname: str, symbols: Sequence[Export]) -> bytes:
     text = bytes(strings.content)
     dynamic = ((_DT_SONAME, name), (_DT_STRTAB, 0), (_DT_SYMTAB, 0), (_DT_STRSZ, len(text)), (_DT_SYMENT, 24))
     return _file(
-        MACHINES[cpu],
+        CPUS[cpu].elf,
         (
             _Section("", 0),
             _Section(".text", _NOBITS),

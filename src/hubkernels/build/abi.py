@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from hubkernels.abi.installed import Installed
@@ -16,8 +16,10 @@ from hubkernels.model.variant import Variant
 _LINKED_ALONG = "the compiler's own libraries bring it in"
 
 
-def require_portable(library: Path, variant: Variant, torch: Path, objects: Mapping[str, Path]) -> None:
-    """Hold a library against the policy. torch: folder of the libraries it was linked with. objects: by source.
+def require_portable(library: Path, variant: Variant, torch: Path, objects: Callable[[], Mapping[str, Path]]) -> None:
+    """Hold a library against the policy. torch: folder of the libraries it was linked with.
+
+    objects: tells those of all sources, or none where they are not to be had; asked only when something is wrong.
 
     Raises CheckFailedError that names each symbol, the sources that bring it in, and the way out.
     """
@@ -28,7 +30,7 @@ def require_portable(library: Path, variant: Variant, torch: Path, objects: Mapp
     if not findings:
         return
     plain = demangled([finding.symbol for finding in findings])
-    used = {source: undefined_names(path) for source, path in objects.items()}
+    used = {source: undefined_names(path) for source, path in objects().items()}
     what = f"the library for {variant.tag} would not load on every system of its kind: it is not published"
     raise CheckFailedError(Problem(what), *(_problem(finding, plain, used) for finding in findings))
 
@@ -36,7 +38,7 @@ def require_portable(library: Path, variant: Variant, torch: Path, objects: Mapp
 def _problem(finding: Finding, plain: Mapping[str, str], used: Mapping[str, frozenset[str]]) -> Problem:
     readable = plain.get(finding.symbol)
     users = [source for source, names in used.items() if finding.symbol in names]
-    where = ", ".join(users) or (f"no source: {_LINKED_ALONG}" if finding.symbol else None)
+    where = ", ".join(users) or (f"no source: {_LINKED_ALONG}" if finding.symbol and used else None)
     return Problem(f"{finding.what}\n{readable}" if readable else finding.what, where, finding.hint or None)
 
 

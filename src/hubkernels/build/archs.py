@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 
 from hubkernels.config.variant_table import VariantRow
 from hubkernels.model.arch import FAMILIES, Choice, choose_archs
-from hubkernels.model.backend import Backend
-from hubkernels.model.project import KernelSection, Package
-from hubkernels.model.variant import Variant
+from hubkernels.model.backend import BACKENDS, Backend
+from hubkernels.model.project import KernelSection, Package, TorchNoarch
+from hubkernels.model.variant import NoarchVariant, Variant
 from hubkernels.model.version import Version
 
 PROVIDED = frozenset({"torch"})
@@ -47,13 +49,70 @@ def arch_choice(section: KernelSection, release: Version) -> Choice:
     return choose_archs(section.archs, lambda entry: family.why_not(entry, release))
 
 
+def why_no_device(package: Package, variant: NoarchVariant, rows: Iterable[VariantRow]) -> str | None:
+    """Why a package of Python files alone would be for no device at all."""
+    choice = _device_choice(package, variant.backend, _releases(package, rows).get(variant.backend, ()))
+    if choice.kept or not choice.dropped:
+        return None
+    return f"{_devices_key(variant.backend)}: nothing is left: {_reasons(choice)}"
+
+
+def with_known_devices(package: Package, rows: Iterable[VariantRow]) -> Package:
+    """A package of Python files alone, without the devices that no release compiles for: its metadata name the rest."""
+    if not isinstance(package.framework, TorchNoarch):
+        return package
+    found = _releases(package, rows)
+    kept = {
+        name: _device_choice(package, BACKENDS[name], found.get(BACKENDS[name], ())).kept
+        for name in package.framework.archs
+    }
+    return replace(package, framework=replace(package.framework, archs=kept))
+
+
+def _device_choice(package: Package, backend: Backend, releases: Iterable[Version]) -> Choice:
+    """Of the devices that Python files alone are declared for, those that some release compiles for."""
+    framework, releases = package.framework, tuple(releases)
+    declared = framework.archs.get(backend.name, ()) if isinstance(framework, TorchNoarch) else ()
+
+    def why_not(entry: str) -> str | None:
+        reasons = [FAMILIES[backend.name].why_not(entry, release) for release in releases]
+        return reasons[0] if reasons and all(reasons) else None
+
+    return choose_archs(declared, why_not)
+
+
+def _devices_key(backend: Backend) -> str:
+    return f"torch-noarch.{(backend.archs_key or '').replace('-', '_')}"
+
+
 def left_out(package: Package, rows: Iterable[VariantRow]) -> tuple[str, ...]:
     """What variants do without though the package declares it, and what stays: one line a section and reason."""
+    lines = _device_lines if isinstance(package.framework, TorchNoarch) else _lines
+    return tuple(line for backend, found in _releases(package, rows).items() for line in lines(package, backend, found))
+
+
+def _releases(package: Package, rows: Iterable[VariantRow]) -> dict[Backend, list[Version]]:
+    """The releases of each toolkit that a package declares a backend of."""
     releases: dict[Backend, list[Version]] = {}
     for row in rows:
         if row.backend in package.backends and row.backend.name in FAMILIES and row.version:
             releases.setdefault(row.backend, []).append(row.version)
-    return tuple(line for backend, found in releases.items() for line in _lines(package, backend, found))
+    return releases
+
+
+def _device_lines(package: Package, backend: Backend, releases: Sequence[Version]) -> Iterator[str]:
+    """Of Python files alone: what their metadata leave out, and what stays though some releases do not know it."""
+    choice = _device_choice(package, backend, releases)
+    if choice.dropped and choice.kept:
+        yield f"{_devices_key(backend)}: {_say_left_out(choice)}"
+    family = FAMILIES[backend.name]
+    found: dict[str, list[Version]] = {}
+    for release in releases:
+        some = choose_archs(choice.kept, partial(family.why_not, release=release))
+        if some.dropped:
+            found.setdefault(_reasons(some), []).append(release)
+    for what, those in found.items():
+        yield f"{_devices_key(backend)}, {family.toolkit} {', '.join(map(str, those))}: does not run on {what}"
 
 
 def _lines(package: Package, backend: Backend, releases: Iterable[Version]) -> Iterator[str]:
@@ -73,6 +132,10 @@ def _what_is_left_out(section: KernelSection, release: Version) -> str | None:
     choice = arch_choice(section, release)
     if not choice.dropped or not choice.kept:  # where nothing is kept the variant is rejected
         return None
+    return _say_left_out(choice)
+
+
+def _say_left_out(choice: Choice) -> str:
     return f"left out: {_reasons(choice)}; {', '.join(choice.kept)} {'stays' if len(choice.kept) == 1 else 'stay'}"
 
 

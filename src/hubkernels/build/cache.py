@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hubkernels.errors import EnvironmentLacksError, InputError, Problem
+from hubkernels.errors import EnvironmentLacksError, HubkernelsError, InputError, Problem
 from hubkernels.host.cache_folder import VARIABLE, cache_folder
 from hubkernels.host.store import Store
 from hubkernels.model.size import FORMS, parse_size
@@ -20,12 +20,12 @@ OBJECTS = "objects"
 
 @dataclass(frozen=True)
 class Cache:
-    """note: why it is a folder of the project instead of the user's, in words. refusal: why nothing can be kept."""
+    """note: why it is a folder of the project instead of the user's, in words. refusal: why no build can use it."""
 
     store: Store
     limit: int
     note: str | None = None
-    refusal: Problem | None = None
+    refusal: HubkernelsError | None = None
 
     @property
     def folder(self) -> Path:
@@ -33,9 +33,9 @@ class Cache:
         return self.store.folder.parent
 
     def require(self) -> None:
-        """Raises EnvironmentLacksError when the folder that was asked for cannot be used."""
+        """Raises the error of a folder or a size that was asked for and is of no use."""
         if self.refusal:
-            raise EnvironmentLacksError(self.refusal)
+            raise self.refusal
 
     def trim(self) -> None:
         """Bring the store below its limit, where this process has added to it."""
@@ -44,19 +44,25 @@ class Cache:
 
 
 def find_cache(environment: Mapping[str, str], project: Path) -> Cache:
-    """The cache that the environment names, else the user's, else one in the folder ``project``. Makes no folder.
+    """The cache that the environment names, else the user's, else one in the folder ``project``.
 
-    The user's own is not used where it belongs to another: under sudo, builds would litter it with root's files.
+    Makes no folder and raises nothing, since not all that ask for it build. The user's own is not used where it belongs
+    to another: under sudo, builds would litter it with root's files.
     """
-    folder, limit = cache_folder(environment), size_limit(environment)
-    chosen = Cache(Store(folder / OBJECTS), limit)
-    if environment.get(VARIABLE):
-        why = reason_against(folder)
-        return Cache(chosen.store, limit, refusal=Problem(why, f"environment: {VARIABLE}", _HINT)) if why else chosen
-    why = reason_against(folder) or _not_ours(folder)
+    folder = cache_folder(environment)
+    named, why = environment.get(VARIABLE), reason_against(folder)
+    refusal: HubkernelsError | None = None
+    if named and why:
+        refusal = EnvironmentLacksError(Problem(why, f"environment: {VARIABLE}", _HINT))
+    try:
+        limit = size_limit(environment)
+    except InputError as error:
+        limit, refusal = DEFAULT_SIZE, error
+    why = None if named else why or _not_ours(folder)
     if why is None:
-        return chosen
-    return Cache(Store(project / OBJECTS), limit, f"{why}: objects are kept in {project}; {VARIABLE} can name a folder")
+        return Cache(Store(folder / OBJECTS), limit, refusal=refusal)
+    note = f"{why}: objects are kept in {project}; {VARIABLE} can name a folder"
+    return Cache(Store(project / OBJECTS), limit, note, refusal)
 
 
 _HINT = "name a folder that you can write, or none for the usual one"

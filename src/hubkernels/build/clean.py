@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hubkernels.build.compile_commands import FILE
-from hubkernels.build.pipeline import Places
+from hubkernels.build.places import Places
 from hubkernels.build.report import Report
 from hubkernels.build.work import LOCK, locked
 from hubkernels.errors import InputError, Problem

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from hubkernels.build.bundle import is_current
-from hubkernels.build.pipeline import Builder, toolchain_facts
+from hubkernels.build.pipeline import Builder
+from hubkernels.build.planner import toolchain_facts
 from hubkernels.build.select import choose
 from hubkernels.build.sources import source_groups
 from hubkernels.host.files import read_json_object
@@ -68,7 +69,7 @@ def _only(decisions: Decisions, package: Package, tags: frozenset[str]) -> Decis
         return decisions
     rejected = tuple(rejection for rejection in decisions.rejected if rejection.variant.tag in tags)
     others = tags - {rejection.variant.tag for rejection in rejected}
-    return Decisions(choose(decisions, package, sorted(others)) if others else (), rejected)
+    return Decisions(choose(decisions, package, sorted(others)) if others else (), rejected, decisions.left_out)
 
 
 def _target(builder: Builder, package: Package, variant: AnyVariant, tools: dict[str, str]) -> Target:

@@ -18,7 +18,7 @@ from hubkernels.host.files import FileHashes
 from hubkernels.host.store import Store
 from hubkernels.toolchain.cpu import Toolchain
 
-_FORM = 1  # of lists and headers; other forms have other names in the store
+_FORM = 2  # of lists and headers; other forms have other names in the store
 _CANDIDATES = 8
 """Lists kept of one source: its headers differ between branches, and between releases of torch."""
 
@@ -28,13 +28,15 @@ class Includes:
     """What one source reads.
 
     own: path as the compiler spells it, and SHA-256; the source first. headers: hash of the list of all others.
-    absent: what is not there, and would be read instead of one of these if it were.
+    absent: what is not there, and would be read instead of one of these if it were. shadows: hash of the list of such
+    paths in the toolchain's folders.
     reads_id: whether the op id takes part in compiling the source.
     """
 
     own: Mapping[str, str]
     headers: str
     absent: tuple[str, ...]
+    shadows: str
     reads_id: bool
 
 
@@ -47,6 +49,8 @@ class Headers:
         self._places = [(str(folder), tools.portable(str(folder))) for folder in tools.sdk_folders()]
         self._standing: set[bytes] = set()
         self._found: dict[str, bool] = {}
+        self._absent: set[bytes] = set()
+        self._lacking: dict[str, bool] = {}
 
     def owns(self, path: str) -> bool:
         """Whether a file is the toolchain's: of an SDK or of the system."""
@@ -68,6 +72,23 @@ class Headers:
             self._found[digest] = self._look(digest)
         return self._found[digest]
 
+    def note_absent(self, paths: Iterable[str]) -> str:
+        """Keep a list of paths where nothing is; tells its hash."""
+        content = b"\n".join(sorted({os.fsencode(self._name(path)) for path in paths}))
+        digest = hashlib.sha256(content).hexdigest()
+        put(self.store, _absent_name(digest), content)
+        return digest
+
+    def lack(self, digest: str) -> bool:
+        """Whether there still is nothing at any path of a list."""
+        if digest not in self._lacking:
+            content = self.store.get(_absent_name(digest))
+            fresh = {line for line in (content or b"").split(b"\n") if line} - self._absent
+            held = content is not None and not any(map(os.path.exists, map(self._at, map(os.fsdecode, fresh))))
+            self._absent |= fresh if held else set()
+            self._lacking[digest] = held
+        return self._lacking[digest]
+
     def _look(self, digest: str) -> bool:
         content = self.store.get(_headers_name(digest))
         if content is None:
@@ -79,16 +100,24 @@ class Headers:
         return True
 
     def _line(self, path: str) -> bytes:
-        name = next((name + path[len(at) :] for at, name in self._places if path.startswith(f"{at}/")), path)
-        return os.fsencode(f"{self.hashes.sha256(path)} {name}")
+        return os.fsencode(f"{self.hashes.sha256(path)} {self._name(path)}")
+
+    def _name(self, path: str) -> str:
+        return next((name + path[len(at) :] for at, name in self._places if path.startswith(f"{at}/")), path)
 
     def _local(self, line: bytes) -> str:
-        name = os.fsdecode(line).partition(" ")[2]
+        return self._at(os.fsdecode(line).partition(" ")[2])
+
+    def _at(self, name: str) -> str:
         return next((at + name[len(word) :] for at, word in self._places if name.startswith(f"{word}/")), name)
 
 
 def _headers_name(digest: str) -> str:
     return f"{digest[:32]}.headers"
+
+
+def _absent_name(digest: str) -> str:
+    return f"{digest[:32]}.absent"
 
 
 def recall(store: Store, key: str) -> list[Includes]:
@@ -108,7 +137,9 @@ def _is_entry(entry: object) -> bool:
         return False
     own, absent = entry["own"], entry["absent"]
     texts = (*own, *own.values(), *absent) if isinstance(own, dict) and isinstance(absent, list) else (None,)
-    return all(isinstance(text, str) for text in (*texts, entry["headers"])) and isinstance(entry["reads_id"], bool)
+    return all(isinstance(text, str) for text in (*texts, entry["headers"], entry["shadows"])) and isinstance(
+        entry["reads_id"], bool
+    )
 
 
 def keep(store: Store, key: str, newest: Includes) -> None:

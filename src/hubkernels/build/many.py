@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
 from hubkernels.build.report import Report
+from hubkernels.build.select import choose
 from hubkernels.errors import HubkernelsError, InputError, Problem, combined, nearest
 from hubkernels.model.project import Package, Project, Unreadable
+from hubkernels.model.variant import AnyVariant, Decisions
 
 
 class Failures:
@@ -43,6 +45,28 @@ class Failures:
     def raise_if_any(self) -> None:
         if self.found:
             raise combined(self.found)
+
+
+Decided = Sequence[tuple[Package, Decisions]]
+Chosen = list[tuple[Package, tuple[AnyVariant, ...]]]
+
+
+def choose_all(decided: Decided, tags: Sequence[str], report: Report, *, leave_out: bool) -> Chosen:
+    """The variants to build of each package.
+
+    leave_out: tell of packages without a variant here and pass over them, unless that is all of them.
+    Raises InputError and EnvironmentLacksError as `choose` does.
+    """
+    several = leave_out and len(decided) > 1
+    chosen: Chosen = []
+    for package, decisions in decided:
+        wanted = [variant.tag for variant in decisions.accepted if not tags or variant.tag in tags]
+        if several and not wanted:
+            what = " or ".join(tags) or "variant"
+            report(f"{package.name}: no {what} can be built here; `kernel-builder list-variants` tells why")
+        else:
+            chosen.append((package, choose(decisions, package, wanted if several else tags)))
+    return chosen or [(package, choose(decisions, package, tags)) for package, decisions in decided]
 
 
 def find_packages(project: Project, names: Iterable[str]) -> tuple[Package, ...]:

@@ -8,21 +8,20 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from hubkernels.build.archs import with_known_devices
 from hubkernels.build.scan import ID_MACRO, ScannedSource
+from hubkernels.config.variant_table import load_variant_table
 from hubkernels.model.artifact import metadata
 from hubkernels.model.plan import BuildPlan, ShippedFile, Step
 from hubkernels.model.project import Package
-from hubkernels.model.variant import Variant
+from hubkernels.model.variant import AnyVariant, NoarchVariant, Variant
 from hubkernels.toolchain.cpu import Toolchain
 from hubkernels.toolchain.link import COMPAT_FLAGS
 
 UID_LENGTH = 12
 NAME_LENGTH = 32  # of an object: it stands for the content of every checkout of a user
 
-OPS_PY = '''\
-import torch
-
-from . import {op_id}
+_OPS = '''
 
 ops = torch.ops.{op_id}
 
@@ -31,65 +30,88 @@ def add_op_namespace_prefix(op_name: str) -> str:
     """Spell an op of this build for torch.library: ``<namespace>::<op_name>``."""
     return f"{op_id}::{{op_name}}"
 '''
+OPS_PY = f"import torch\n\nfrom . import {{op_id}}{_OPS}"
+"""``_ops.py`` beside a library, which registers ops when it is loaded."""
+
+NOARCH_OPS_PY = f"import torch{_OPS}"
+
+Python = Sequence[tuple[str, str, str]]
+"""(path in the artifact, path in the project, SHA-256) of each Python file that ships."""
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """Everything that a build reads. python: (path in the artifact, path in the project, SHA-256)."""
+    """Everything that a build reads."""
 
     sources: tuple[ScannedSource, ...]
-    python: tuple[tuple[str, str, str], ...]
+    python: Python
+
+
+@dataclass(frozen=True)
+class _Content:
+    """What every artifact is made of. ops: the template of its ``_ops.py``."""
+
+    package: Package
+    variant: AnyVariant
+    ops: str
+    python: Python
+
+    def op_id(self, **compiled: object) -> str:
+        """The id is the hash of the content: any change of it is another, and two builds of one content share one.
+
+        compiled: what decides the library.
+        """
+        content = {
+            "python": [(target, digest) for target, _, digest in self.python],
+            "_ops.py": self.ops,
+            "metadata": metadata(self.package, self.variant, ""),
+            **compiled,
+        }
+        # Base 32: lower case and digits, since some disks are blind to case and the client splits ids at underscores.
+        uid = base64.b32encode(bytes.fromhex(_digest(content))).decode().lower()[:UID_LENGTH]
+        return f"_{self.package.python_name}_{self.variant.backend.name}_{uid}"
+
+    def plan(self, op_id: str, steps: tuple[Step, ...] = ()) -> BuildPlan:
+        """Of the steps the last one makes the library."""
+        return BuildPlan(
+            package=self.package.name,
+            variant=self.variant.tag,
+            op_id=op_id,
+            steps=steps,
+            library=steps[-1].output if steps else None,
+            files=(
+                ShippedFile("_ops.py", text=self.ops.format(op_id=op_id)),
+                *(ShippedFile(target, source=source) for target, source, _ in self.python),
+            ),
+            metadata=metadata(self.package, self.variant, op_id),
+        )
 
 
 def plan(package: Package, variant: Variant, tools: Toolchain, inputs: Inputs) -> BuildPlan:
-    """Plan one variant."""
+    """Plan one variant with compiled code."""
     keys = [_object_key(scanned, variant, tools) for scanned in inputs.sources]
-    op_id = f"_{package.python_name}_{variant.backend.name}_{_uid(package, variant, tools, keys, inputs)}"
+    content = _Content(package, variant, OPS_PY, inputs.python)
+    op_id = content.op_id(objects=keys, link=tools.link_key())
     steps = [
         _compile_step(scanned, variant, tools, (op_id, f"{_name(key, op_id, scanned)}.o"))
         for scanned, key in zip(inputs.sources, keys, strict=True)
     ]
     if not tools.sanitizers:
         steps.append(_compat_step(tools))
-    link = _link_step([step.output for step in steps], tools)
-    files = (
-        ShippedFile("_ops.py", text=OPS_PY.format(op_id=op_id)),
-        *(ShippedFile(target, source=source) for target, source, _ in inputs.python),
-    )
-    return BuildPlan(
-        package=package.name,
-        variant=variant.tag,
-        op_id=op_id,
-        steps=(*steps, link),
-        library=link.output,
-        files=files,
-        metadata=metadata(package, variant, op_id),
-    )
+    return content.plan(op_id, (*steps, _link_step([step.output for step in steps], tools)))
+
+
+def plan_noarch(package: Package, variant: NoarchVariant, python: Python) -> BuildPlan:
+    """Plan one variant of Python files alone: nothing to compile, so no compiler and no torch take part."""
+    content = _Content(with_known_devices(package, load_variant_table()), variant, NOARCH_OPS_PY, python)
+    return content.plan(content.op_id())
 
 
 def _object_key(scanned: ScannedSource, variant: Variant, tools: Toolchain) -> str:
     """Hash of what an object is made of, but for the id."""
-    maps = [tools.portable(word) for word in tools.prefix_maps()]
+    maps = dict.fromkeys(tools.portable(word) for word in tools.prefix_maps())  # two spellings of a folder are one
     flags = (*tools.compile_flags(variant), *scanned.source.flags, *maps)
     return _digest([tools.compiler.fingerprint, flags, scanned.inputs])
-
-
-def _uid(package: Package, variant: Variant, tools: Toolchain, keys: Sequence[str], inputs: Inputs) -> str:
-    """Hash of the content: any change of it is another id, and two builds of one content share one."""
-    content = {
-        "objects": keys,
-        "link": tools.link_key(),
-        "python": [(target, digest) for target, _, digest in inputs.python],
-        "_ops.py": OPS_PY,
-        "metadata": metadata(package, variant, ""),
-    }
-    return uid_of(content)
-
-
-def uid_of(content: Mapping[str, object]) -> str:
-    """The last part of an op id, from all that the artifact is made of."""
-    # Base 32: lower case and digits, since some disks are blind to case and the client splits ids at underscores.
-    return base64.b32encode(bytes.fromhex(_digest(content))).decode().lower()[:UID_LENGTH]
 
 
 def _name(key: str, op_id: str, scanned: ScannedSource) -> str:

@@ -10,9 +10,7 @@ from typing import Any
 from hubkernels.errors import InputError, Problem
 from hubkernels.host.files import disk_errors, read_errors, read_regular, write_atomically
 from hubkernels.model.artifact import METADATA, note_of, with_digest
-from hubkernels.model.digest import digest_folder
-
-SIGNATURE = "metadata.json.sigstore"
+from hubkernels.model.digest import SIGNATURE, digest_folder
 
 
 @dataclass(frozen=True)
@@ -28,11 +26,6 @@ class Hashed:
     def current(self) -> bool:
         """Whether the metadata are just what `write` would make of them."""
         return self.metadata == with_digest(self.metadata, self.files)
-
-
-def find_artifacts(folder: Path) -> tuple[Path, ...]:
-    """The artifacts directly in a folder, by name."""
-    return tuple(sorted(path.parent for path in folder.glob(f"*/{METADATA}") if not path.parent.name.startswith(".")))
 
 
 def look(folder: Path) -> Hashed:

@@ -37,11 +37,13 @@ class Workplace:
     verbose: bool = False
 
 
-def take(plan: BuildPlan, store: Store, made: Path) -> tuple[Step, ...]:
-    """Copy to the folder ``made`` what was made before; tells the steps that remain."""
-    if plan.library and store.take(plan.library, made / plan.library):
+def take(plan: BuildPlan, store: Store, made: Path, *, linked: bool = True) -> tuple[Step, ...]:
+    """Copy to the folder ``made`` what was made before; tells the steps that remain. linked: libraries too."""
+    if linked and plan.library and store.take(plan.library, made / plan.library):
         return ()
-    return tuple(step for step in plan.steps if not store.take(step.output, made / step.output))
+    return tuple(
+        step for step in plan.steps if step.output == plan.library or not store.take(step.output, made / step.output)
+    )
 
 
 def run_steps(plan: BuildPlan, steps: tuple[Step, ...], place: Workplace, report: Report) -> None:
@@ -68,7 +70,7 @@ def run_steps(plan: BuildPlan, steps: tuple[Step, ...], place: Workplace, report
         raise EnvironmentLacksError(Problem(what, hint=disk_hint(what)))
 
 
-def keep(steps: Iterable[Step], made: Path, store: Store, report: Report) -> None:
+def keep_outputs(steps: Iterable[Step], made: Path, store: Store, report: Report) -> None:
     """Give the store what these steps made. Where it takes no more, the next build makes it again."""
     try:
         for step in steps:

@@ -15,7 +15,6 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 from hubkernels.build.failure import Failure, explain_failures
@@ -36,11 +35,12 @@ CPU = "<cpu>"
 """Stands among the inputs of a source that is compiled for the processor of this machine."""
 
 _ASKS_FOR_FILES = b"__has_include"
-_READS_UNSEEN = re.compile(rb"\.incbin\b")
+_READS_UNSEEN = re.compile(rb"\.(incbin|include)(?:\s|\\t)*\\*\"")
+"""Directives of the assembler, with the quote that follows: a comment may speak of them."""
 _NATIVE = re.compile(r"-m(?:arch|cpu|tune)=native")
 _WORD = re.compile(r"(?:\\.|[^\\\s])+")
-_SEARCH_FLAG = re.compile(r"-(?:I|isystem|iquote|idirafter)(.*)", re.DOTALL)
-_SYSTEM_FOLDERS = re.compile(r"^#include <\.\.\.>.*?$(.*?)^End of search list", re.MULTILINE | re.DOTALL)
+SEARCH_FLAGS = ("-I", "-isystem", "-iquote", "-idirafter")
+_SEARCH_FLAG = re.compile(rf"(?:{'|'.join(SEARCH_FLAGS)})(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -131,6 +131,7 @@ class Scanner:
             all(self._sha256(path) == digest for path, digest in found.own.items())
             and not any(os.path.exists(self._full(path)) for path in found.absent)  # noqa: PTH110 - hundreds a source
             and self.headers.hold(found.headers)
+            and self.headers.lack(found.shadows)
         )
 
     def _ask_compiler(self, source: Source) -> Includes | Failure:
@@ -150,19 +151,22 @@ class Scanner:
             return Failure(source.path, self.variant.tag, what)
         own = [path for path in paths if not self.headers.owns(path)]
         texts = [(self.root / path).read_bytes() for path in own]
-        if unseen := next((path for path, text in zip(own, texts, strict=True) if _READS_UNSEEN.search(text)), None):
-            what = f"{unseen} has .incbin: no compiler lists what that reads, and changes of it would go unseen"
-            return Failure(source.path, self.variant.tag, what)
+        for path, text in zip(own, texts, strict=True):
+            if unseen := _READS_UNSEEN.search(text):
+                why = "no compiler lists what that reads, and changes of it would go unseen"
+                return Failure(source.path, self.variant.tag, f"{path} has .{unseen[1].decode()}: {why}")
         roots, names = self._searched(source, own, paths)
         absent, blocked = missing_instead(self.root, roots, names)
+        shadows, also_blocked = self._shadows(source, paths)
         found = Includes(
             {path: self._sha256(path) or "" for path in own},
             self.headers.note(path for path in paths if self.headers.owns(path)),
             tuple(sorted(absent)),
+            self.headers.note_absent(shadows),
             any(ID_MACRO in text for text in texts),
         )
         moved = any(changed_since(self._full(path), started) for path in paths)
-        if not (moved or blocked or any(_ASKS_FOR_FILES in text for text in texts)):
+        if not (moved or blocked or also_blocked or any(_ASKS_FOR_FILES in text for text in texts)):
             keep(self.store, self._key(source), found)
         return found
 
@@ -173,16 +177,40 @@ class Scanner:
         the flags is one, and every folder of an own file, where quoted names are looked for first.
         """
         roots = {os.path.dirname(path) or "." for path in own} | set(search_folders(source.flags))  # noqa: PTH120 - keeps the spelling
-        known = (*roots, *search_folders(self.tools.search_path()), *self._system_folders)
+        known = self._spellings((*roots, *self._toolchain_folders()))
         return roots, {os.path.relpath(path, root) for path in paths for root in _above(path, known)}
 
-    @cached_property
-    def _system_folders(self) -> tuple[str, ...]:
-        """Where the compiler looks for headers of its own accord."""
-        words = (*self.tools.compile_flags(self.variant), "-E", "-v", "-x", "c++", os.devnull)
-        done = run((*self.tools.compiler.command, *words), env=self.environment)
-        found = _SYSTEM_FOLDERS.search(done.errors)
-        return tuple(line.strip() for line in found[1].splitlines() if line.strip()) if found else ()
+    def _toolchain_folders(self) -> tuple[str, ...]:
+        """Where headers outside the project are looked for, in order."""
+        return (*search_folders(self.tools.search_path()), *self.tools.compiler.system)
+
+    def _spellings(self, folders: Iterable[str]) -> dict[str, None]:
+        """Folders, and where links lead: g++ tells a header of the system by either, whichever is shorter."""
+        return dict.fromkeys(each for folder in folders for each in (folder, os.path.realpath(self._full(folder))))
+
+    def _shadows(self, source: Source, paths: Sequence[str]) -> tuple[set[str], bool]:
+        """What would come first in a folder of the toolchain if it were there, as `missing_instead` tells it.
+
+        What is found below a folder that flags name may have been looked for in all of them: flags can put it last.
+        """
+        folders = self._toolchain_folders()
+        given = {folder: len(folders) for folder in self._spellings(search_folders(source.flags))}
+        places = given | {
+            spelling: place for place, folder in enumerate(folders) for spelling in self._spellings([folder])
+        }
+        names: dict[str, int] = {}
+        for path in paths:
+            for root in _above(path, places):
+                name = os.path.relpath(path, root)
+                names[name] = max(names.get(name, 0), places[root])
+        absent: set[str] = set()
+        blocked = False
+        for place, folder in enumerate(folders):
+            later = [name for name, found in names.items() if found > place]
+            missing, taken = missing_instead(self.root, (folder,), later)
+            absent |= missing
+            blocked |= taken
+        return absent, blocked
 
     def _scanned(self, source: Source, found: Includes) -> ScannedSource:
         own = ((self.tools.portable(path), digest) for path, digest in found.own.items())
@@ -210,7 +238,7 @@ def search_folders(flags: Sequence[str]) -> Iterator[str]:
     for word in words:
         found = _SEARCH_FLAG.fullmatch(word)
         if found and (folder := found[1] or next(words, "")):
-            yield folder
+            yield folder.rstrip("/") or "/"
 
 
 def parse_make_rule(text: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from hubkernels.build.archs import left_out, why_no_arch, why_no_dependency
+from hubkernels.build.archs import left_out, why_no_arch, why_no_dependency, why_no_device
 from hubkernels.config.variant_table import VariantRow
 from hubkernels.errors import EnvironmentLacksError, HubkernelsError, InputError, Problem, nearest
 from hubkernels.host.machine import OLDEST_TORCH, Machine
@@ -15,7 +15,8 @@ from hubkernels.model.variant import AnyVariant, Decisions, NoarchVariant, Rejec
 BUILT_BACKENDS = frozenset({CPU})
 """Backends that have a toolchain module."""
 
-Rule = Callable[[Package, Variant, Machine], str | None]
+Rule = Callable[[Package, Variant], str | None]
+MachineRule = Callable[[Package, Variant, Machine], str | None]
 
 
 def select(package: Package, rows: Iterable[VariantRow], machine: Machine) -> Decisions:
@@ -24,7 +25,7 @@ def select(package: Package, rows: Iterable[VariantRow], machine: Machine) -> De
     rejected: list[Rejection] = []
     rows = tuple(rows)
     for variant in candidates(package, rows):
-        of_package, of_machine = _reasons(package, variant, machine)
+        of_package, of_machine = _reasons(package, variant, rows, machine)
         if of_package or of_machine:
             rejected.append(Rejection(variant, of_package, of_machine))
         else:
@@ -32,12 +33,15 @@ def select(package: Package, rows: Iterable[VariantRow], machine: Machine) -> De
     return Decisions(tuple(accepted), tuple(rejected), left_out(package, rows))
 
 
-def _reasons(package: Package, variant: AnyVariant, machine: Machine) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What the package says against a variant, and what the machine lacks for it."""
+def _reasons(
+    package: Package, variant: AnyVariant, rows: Iterable[VariantRow], machine: Machine
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What the package says against a variant, and what the machine lacks for it: nothing for Python files alone."""
     if isinstance(variant, NoarchVariant):
-        return tuple(why for rule in NOARCH_RULES if (why := rule(package, variant, machine))), ()
+        against = (_backend_is_declared(package, variant), why_no_device(package, variant, rows))
+        return tuple(why for why in against if why), ()
     return (
-        tuple(why for rule in PACKAGE_RULES if (why := rule(package, variant, machine))),
+        tuple(why for rule in PACKAGE_RULES if (why := rule(package, variant))),
         tuple(why for rule in MACHINE_RULES if (why := rule(package, variant, machine))),
     )
 
@@ -91,19 +95,18 @@ def _refuse_unknown(tag: str, decisions: Decisions, package: Package) -> None:
         raise InputError(
             Problem("\n".join((f"{package.name}: {tag} is not built here", *(f"  - {why}" for why in rejected[tag]))))
         )
-    known = (*(variant.tag for variant in decisions.accepted), *rejected)
-    if tag not in known:
-        hint = nearest(tag, known) or "`kernel-builder list-variants` prints them all"
+    if tag not in decisions.tags:
+        hint = nearest(tag, decisions.tags) or "`kernel-builder list-variants` prints them all"
         raise InputError(Problem(f"{package.name} has no variant {tag}", hint=hint))
 
 
-def _backend_is_declared(package: Package, variant: AnyVariant, _: Machine) -> str | None:
+def _backend_is_declared(package: Package, variant: AnyVariant) -> str | None:
     if variant.backend in package.backends:
         return None
     return f"general.backends does not name {variant.backend.name}"
 
 
-def _framework_is_built(package: Package, _: Variant, __: Machine) -> str | None:
+def _framework_is_built(package: Package, _: Variant) -> str | None:
     return "tvm-ffi packages are not built yet" if isinstance(package.framework, TvmFfi) else None
 
 
@@ -134,7 +137,7 @@ def _torch_is_installed(_: Package, variant: Variant, machine: Machine) -> str |
     return None if fits else f"needs the headers of torch {variant.torch}, {machine.torch.release} is installed"
 
 
-def _torch_is_in_bounds(package: Package, variant: Variant, _: Machine) -> str | None:
+def _torch_is_in_bounds(package: Package, variant: Variant) -> str | None:
     framework = package.framework
     if not isinstance(framework, Torch) or variant.stable_abi:
         return None
@@ -145,7 +148,7 @@ def _torch_is_in_bounds(package: Package, variant: Variant, _: Machine) -> str |
     return None
 
 
-def _release_is_in_bounds(package: Package, variant: Variant, _: Machine) -> str | None:
+def _release_is_in_bounds(package: Package, variant: Variant) -> str | None:
     bounds = package.requirements.get(variant.backend.name)
     if bounds is None or variant.backend_version is None:
         return None
@@ -156,22 +159,14 @@ def _release_is_in_bounds(package: Package, variant: Variant, _: Machine) -> str
     return None
 
 
-def _has_sources(package: Package, variant: Variant, _: Machine) -> str | None:
+def _has_sources(package: Package, variant: Variant) -> str | None:
     framework = package.framework
     if not isinstance(framework, Torch) or framework.sources or package.sections_for(variant.backend):
         return None
     return f"no sources: torch.src is empty and no kernel section has backend {variant.backend.name}"
 
 
-def _archs_remain(package: Package, variant: Variant, _: Machine) -> str | None:
-    return why_no_arch(package, variant)
-
-
-def _dependencies_are_provided(package: Package, variant: Variant, _: Machine) -> str | None:
-    return why_no_dependency(package, variant)
-
-
-BOUNDS: tuple[Rule, ...] = (_torch_is_in_bounds, _release_is_in_bounds, _archs_remain)
+BOUNDS: tuple[Rule, ...] = (_torch_is_in_bounds, _release_is_in_bounds, why_no_arch)
 """The limits that a package sets itself."""
 
 PACKAGE_RULES: tuple[Rule, ...] = (
@@ -179,12 +174,9 @@ PACKAGE_RULES: tuple[Rule, ...] = (
     _framework_is_built,
     *BOUNDS,
     _has_sources,
-    _dependencies_are_provided,
+    why_no_dependency,
 )
 """What build.toml says against a variant, wherever it is built."""
 
-NOARCH_RULES: tuple[Callable[[Package, AnyVariant, Machine], str | None], ...] = (_backend_is_declared,)
-"""What build.toml says against a variant of Python files alone; any machine can make one."""
-
-MACHINE_RULES: tuple[Rule, ...] = (_toolchain_exists, _platform_is_here, _torch_is_installed)
+MACHINE_RULES: tuple[MachineRule, ...] = (_toolchain_exists, _platform_is_here, _torch_is_installed)
 """What this machine lacks for it."""

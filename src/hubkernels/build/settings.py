@@ -1,4 +1,4 @@
-"""How a build is run. Nothing here changes what is made."""
+"""How a build is run. But for sanitizers, nothing here changes what is made."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ class Settings:
     """jobs: commands at a time. memory: bytes that they may take together, None for no limit.
 
     verbose: tell each command as it is run. keep_scratch: leave what a failed run has made, for a look at it.
+    sanitizers: build with these, into folders that nothing takes for a release.
     """
 
     jobs: int
     memory: int | None = None
     verbose: bool = False
     keep_scratch: bool = False
+    sanitizers: tuple[str, ...] = ()
 
 
 def limit_jobs(settings: Settings, steps: int, *, stable_abi: bool) -> tuple[int, str | None]:

@@ -7,11 +7,12 @@ import shlex
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from hubkernels.build.pipeline import Places
-from hubkernels.build.scan import ID_MACRO
+from hubkernels.build.artifacts import built
+from hubkernels.build.places import Places
+from hubkernels.build.scan import ID_MACRO, search_folders
+from hubkernels.build.sources import source_groups
 from hubkernels.host.files import disk_errors
-from hubkernels.model.artifact import METADATA
-from hubkernels.model.project import Package, Torch, TvmFfi
+from hubkernels.model.project import Package
 from hubkernels.model.variant import Variant
 from hubkernels.toolchain.cpu import LIBRARIES, LOCAL_LINK, Toolchain
 
@@ -26,7 +27,7 @@ def compiler_variables(
     name = f"_{package.python_name}_{variant.backend.name}_dev"  # the real id is known once all sources are hashed
     lib = str(tools.torch.lib)
     paths = {
-        "CPLUS_INCLUDE_PATH": [*_own_includes(package, variant), *_system_includes(tools)],
+        "CPLUS_INCLUDE_PATH": [*_own_includes(package, variant, tools), *search_folders(tools.search_path())],
         "LIBRARY_PATH": [lib],
         "LD_LIBRARY_PATH": [lib],
         "CMAKE_PREFIX_PATH": [str(tools.torch.root / "share/cmake")],
@@ -53,7 +54,7 @@ def client_variables(
     """LOCAL_KERNELS, by which the client's ``get_kernel`` takes packages from build/, and why some are not in it."""
     entries, without = [], []
     for package in packages:
-        folder = str((places.build / package.name).absolute())
+        folder = str(places.package(package.name).absolute())
         if package.repo_id is None:
             without.append(
                 f"{package.name} has no general.hub.repo-id: load it with get_local_kernel(Path({folder!r}))"
@@ -70,8 +71,8 @@ def client_variables(
 
 def importable(package: Package, variant: str, places: Places) -> Path | None:
     """A folder for PYTHONPATH in which the artifact has the package's name; None while it is not built."""
-    artifact = places.artifact(package.name, variant)
-    if not (artifact / METADATA).is_file():
+    artifact = built(places.package(package.name)).get(variant)
+    if artifact is None:
         return None
     folder = places.work / "python" / variant
     link = folder / package.python_name
@@ -84,15 +85,11 @@ def importable(package: Package, variant: str, places: Places) -> Path | None:
     return folder
 
 
-def _own_includes(package: Package, variant: Variant) -> list[str]:
-    framework = package.framework
-    of_binding = framework.include if isinstance(framework, Torch | TvmFfi) else ()
-    of_sections = (folder for section in package.sections_for(variant.backend) for folder in section.include)
-    return [str((package.root / folder).absolute()) for folder in dict.fromkeys((*of_binding, *of_sections))]
-
-
-def _system_includes(tools: Toolchain) -> list[str]:
-    return [str(folder) for folder in (tools.own_include, *tools.torch.include, tools.python_include)]
+def _own_includes(package: Package, variant: Variant, tools: Toolchain) -> list[str]:
+    """The folders of all sources, of which the compiler searches each once."""
+    groups = source_groups(package, variant, tools.compiler.family)
+    folders = dict.fromkeys(folder for group in groups for folder in search_folders(group.flags))
+    return [str((package.root / folder).absolute()) for folder in folders]
 
 
 def _join(ours: Iterable[str], theirs: str | None) -> str:

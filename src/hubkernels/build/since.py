@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +60,12 @@ class Changes:
         return f"{os.path.relpath(path, self.root)} {_WORDS.get(self.paths[path], 'changed')}"
 
 
+@lru_cache(maxsize=1)
 def changes_since(builder: Builder, ref: str) -> tuple[Repository, Changes]:
-    """Everything that differs from a commit but what builds make. Raises InputError for a ref that is no commit."""
+    """Everything that differs from a commit but what builds make: asked of git once a run.
+
+    Raises InputError for a ref that is no commit.
+    """
     root = os.path.realpath(builder.project.root)
     repository = find_repository(Path(root), builder.environment)
     commit = repository.commit(ref)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -11,12 +12,15 @@ from hubkernels.config.load import find_tables
 from hubkernels.errors import InputError, Problem, nearest
 from hubkernels.model.backend import Backend
 from hubkernels.model.digest import is_bytecode
-from hubkernels.model.isa import ISAS
+from hubkernels.model.isa import EVERY_MACHINE, ISAS, reach
 from hubkernels.model.project import Package, Torch
 from hubkernels.model.variant import Variant
 
 USUAL_FOLDERS = ("torch-ext", "csrc")
 """Folders that upstream searches for headers of every source."""
+
+_OF_MACHINE = re.compile("(?:^|[:;])(-m[^;>]*)")
+"""In a flag, or in one that an expression of CMake guards."""
 
 OWN_FILES = frozenset({"_ops.py", "metadata.json"})
 """Files that the builder writes itself; copies that other builders left beside the sources do not ship."""
@@ -43,15 +47,15 @@ class Group:
     flags: tuple[str, ...]
 
 
-def source_groups(package: Package, variant: Variant, family: str) -> tuple[Group, ...]:
+def source_groups(package: Package, variant: Variant, family: str | None) -> tuple[Group, ...]:
     """What is compiled for one variant, by the tables that name it, in the order of build.toml.
 
     A source that two tables name is compiled once, with the flags of both: upstream's way.
-    family: of the compiler, for flags that depend on it.
+    family: of the compiler, for flags that depend on it; without one CMake's expressions stay as they are.
     Raises InputError for files that do not exist and for flags that cannot be evaluated.
     """
     tables = _tables(package, variant, family)
-    _refuse_missing(package, tables)
+    refuse_missing(package, {key: sources for key, (sources, _) in tables.items()})
     naming: dict[str, dict[Key, None]] = {}
     for key, (sources, _) in tables.items():
         for path in sources:
@@ -70,10 +74,17 @@ def compiled_sources(package: Package, variant: Variant, family: str) -> tuple[S
     first copy, and one made for AVX-512 would run on every machine.
     """
     groups = source_groups(package, variant, family)
-    return tuple(sorted((Source(path, group.flags) for group in groups for path in group.sources), key=_tier))
+    return tuple(
+        sorted(
+            (Source(path, group.flags) for group in groups for path in group.sources),
+            key=lambda source: tier(source.flags),
+        )
+    )
 
 
-def _tables(package: Package, variant: Variant, family: str) -> dict[Key, tuple[tuple[str, ...], tuple[str, ...]]]:
+def _tables(
+    package: Package, variant: Variant, family: str | None
+) -> dict[Key, tuple[tuple[str, ...], tuple[str, ...]]]:
     """The files and the flags of the binding's table, and of that of each kernel section."""
     framework = package.framework
     if not isinstance(framework, Torch):
@@ -97,13 +108,15 @@ def _joined(flags: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     return tuple(flag for words in dict.fromkeys(flags) for flag in words)
 
 
-def _tier(source: Source) -> int:
-    """How much of a machine the flags of a source ask for: nothing, something, or AVX-512 and AMX."""
-    asked = [flag for flag in source.flags if flag.startswith("-m")]
-    return bool(asked) + any("avx512" in flag or "amx" in flag for flag in asked)
+def tier(flags: Sequence[str]) -> int:
+    """How much of a machine the flags of a source ask for, by `model.isa.reach`; within CMake's expressions too."""
+    words = (word for flag in flags for word in _OF_MACHINE.findall(flag))
+    return max(map(reach, words), default=EVERY_MACHINE)
 
 
-def _expanded(package: Package, key: tuple[str, ...], words: tuple[str, ...], family: str) -> tuple[str, ...]:
+def _expanded(package: Package, key: Key, words: tuple[str, ...], family: str | None) -> tuple[str, ...]:
+    if family is None:
+        return words
     expanded = (_expand(package, (*key, "cxx-flags", index), word, family) for index, word in enumerate(words))
     return tuple(flag for flags in expanded for flag in flags)
 
@@ -170,8 +183,9 @@ def _ships(name: Path, suffixes: tuple[str, ...], folder: Path) -> bool:
     )
 
 
-def _refuse_missing(package: Package, tables: Mapping[Key, tuple[tuple[str, ...], tuple[str, ...]]]) -> None:
-    named = [(key, index, path) for key, (sources, _) in tables.items() for index, path in enumerate(sources)]
+def refuse_missing(package: Package, sources: Mapping[Key, Sequence[str]]) -> None:
+    """Raises InputError for files that do not exist. sources: those of each table."""
+    named = [(key, index, path) for key, paths in sources.items() for index, path in enumerate(paths)]
     missing = [(key, index, path) for key, index, path in named if not (package.root / path).is_file()]
     if not missing:
         return

@@ -7,19 +7,21 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from hubkernels.build.artifacts import choose_built
 from hubkernels.check.metadata import backend_type, check_metadata, read_metadata
 from hubkernels.check.python_source import check_python
 from hubkernels.check.violation import Violation, collect
-from hubkernels.errors import EnvironmentLacksError, InputError, Problem
+from hubkernels.errors import EnvironmentLacksError, Problem
 from hubkernels.model.artifact import METADATA
 from hubkernels.model.backend import BACKENDS
+from hubkernels.model.cpu import CPUS
 
 _VERSION = "[0-9]{2,}"  # at least a major and a minor digit
 _FRAMEWORK = f"(torch{_VERSION}(-cxx11|-cxx98)?|torch-stable-abi{_VERSION}|tvm-ffi{_VERSION})"
 _PLAIN = "|".join(backend.tag for backend in BACKENDS.values() if not backend.versioned)
 _VERSIONED = "|".join(backend.tag for backend in BACKENDS.values() if backend.versioned)
 _BACKEND = f"(?P<backend>{_PLAIN}|(?P<versioned>{_VERSIONED}))(?(versioned)(?P<version>{_VERSION}))"
-_SYSTEM = r"(x86_64|aarch64)-(linux|darwin|windows)"
+_SYSTEM = f"({'|'.join(CPUS)})-(linux|darwin|windows)"
 COMPILED = re.compile(f"{_FRAMEWORK}-{_BACKEND}-{_SYSTEM}")
 """Names of compiled variants, as the client's grammar has them for the systems that it runs on."""
 NOARCH = re.compile(f"torch-(?P<backend>universal|{'|'.join(backend.device for backend in BACKENDS.values())})")
@@ -28,25 +30,17 @@ _OWN_NAMES = {spelling: backend.name for backend in BACKENDS.values() for spelli
 _CUDA_DIGITS = 3  # the client takes the last digit as the minor version: cu1210 would be CUDA 121.0
 
 
-def find_variants(folder: Path) -> tuple[Path, ...]:
-    """The artifacts of one package, by name. Raises InputError when there is none."""
-    found = sorted(path.parent for path in folder.glob(f"*/{METADATA}") if not path.parent.name.startswith("."))
-    if not found:
-        raise InputError(Problem(f"nothing is built in {folder}", hint="run `kernel-builder build` first"))
-    return tuple(found)
-
-
 def check_builds(folder: Path) -> tuple[Violation, ...]:
     """Every violation in the artifacts of one package, sorted."""
-    variants = find_variants(folder)
-    found = [violation for variant in variants for violation in check_artifact(variant)]
-    stray = (path.name for path in folder.iterdir() if path.is_dir() and path not in variants)
+    variants = choose_built(folder)
+    found = [violation for variant in variants.values() for violation in check_artifact(variant)]
+    stray = (path.name for path in folder.iterdir() if path.is_dir() and path.name not in variants)
     found += [
         Violation(name, METADATA, "is missing: the client does not see this folder")
         for name in stray
         if not name.startswith(".")
     ]
-    return tuple(sorted((*found, *_ties(folder.name, [variant.name for variant in variants]))))
+    return tuple(sorted((*found, *_ties(folder.name, list(variants)))))
 
 
 def check_artifact(folder: Path) -> tuple[Violation, ...]:
@@ -77,14 +71,14 @@ def _check_artifact(folder: Path) -> tuple[Violation, ...]:
 def _name(name: str, metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     parsed = COMPILED.fullmatch(name) or NOARCH.fullmatch(name)
     if parsed is None:
-        yield name, "is no variant that the client can choose: it passes over it without a word"
+        yield "", "is no variant that the client can choose: it passes over it without a word"
         return
     backend = _backend_of(parsed)
     found = backend_type(metadata)
     if backend not in {"universal", found}:
         yield METADATA, f"backend.type is {found!r} in a folder named for {backend}"
     if parsed["backend"] == "cu" and len(parsed["version"]) > _CUDA_DIGITS:
-        yield name, f"cu{parsed['version']} is read as CUDA {parsed['version'][:-1]}.{parsed['version'][-1]}"
+        yield "", f"has cu{parsed['version']}, which is read as CUDA {parsed['version'][:-1]}.{parsed['version'][-1]}"
 
 
 def _backend_of(parsed: re.Match[str]) -> str:

@@ -14,7 +14,6 @@ from hubkernels.config.load import find_tables, read_files
 from hubkernels.config.positions import KeyPath
 from hubkernels.config.variant_table import VariantRow, load_variant_table
 from hubkernels.errors import InputError, Problem, nearest
-from hubkernels.host.machine import this_machine
 from hubkernels.model.project import PACKAGE_NAME, Package, Torch
 from hubkernels.model.variant import Variant
 
@@ -23,16 +22,8 @@ from hubkernels.model.variant import Variant
 class ConfigReport:
     """errors: what no build can go on with. warnings: what is likely not meant."""
 
-    packages: tuple[str, ...]
     errors: tuple[Problem, ...]
     warnings: tuple[Problem, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "packages": list(self.packages),
-            "errors": [_as_json(problem) for problem in self.errors],
-            "warnings": [_as_json(problem) for problem in self.warnings],
-        }
 
 
 def check_config(root: Path) -> ConfigReport:
@@ -46,13 +37,13 @@ def check_config(root: Path) -> ConfigReport:
     reports = [check_package(package, bounds=not found.found and package in readable) for package in packages]
     errors += [problem for report in reports for problem in report.errors]
     warnings = (*found.warnings, *(problem for report in reports for problem in report.warnings))
-    return ConfigReport(tuple(p.name for p in packages), tuple(dict.fromkeys(errors)), tuple(dict.fromkeys(warnings)))
+    return ConfigReport(tuple(dict.fromkeys(errors)), tuple(dict.fromkeys(warnings)))
 
 
 def check_package(package: Package, *, bounds: bool = True) -> ConfigReport:
     """Check one package that was read. bounds: whether its limits are known to be as its author means them."""
     if not PACKAGE_NAME.fullmatch(package.name):  # that is the problem; which folder is its own is not known
-        return ConfigReport((package.name,), (), package.warnings)
+        return ConfigReport((), package.warnings)
     table, problems = find_tables(package)
     _files(package, table, problems)
     if bounds and isinstance(package.framework, Torch):
@@ -61,7 +52,7 @@ def check_package(package: Package, *, bounds: bool = True) -> ConfigReport:
         shipped_python(package)
     except InputError as error:
         problems.found += error.problems
-    return ConfigReport((package.name,), tuple(problems.found), (*package.warnings, *problems.warnings))
+    return ConfigReport(tuple(problems.found), (*package.warnings, *problems.warnings))
 
 
 def _files(package: Package, table: RawTable, problems: Problems) -> None:
@@ -100,7 +91,6 @@ def _items(table: Any, path: KeyPath) -> Iterator[tuple[KeyPath, str]]:  # noqa:
 
 def _bounds(package: Package, problems: Problems, rows: tuple[VariantRow, ...]) -> None:
     """Backends whose every variant the package's own limits exclude."""
-    machine = this_machine()
     stable = package.framework.stable_abi if isinstance(package.framework, Torch) else {}
     variants = [variant for variant in candidates(package, rows) if isinstance(variant, Variant)]
     for backend in package.backends:
@@ -110,14 +100,10 @@ def _bounds(package: Package, problems: Problems, rows: tuple[VariantRow, ...]) 
             what = f"stable-abi {target} is newer than every known torch for {backend.name}, the newest is {newest}"
             problems.warn(("torch", "stable-abi"), what)
         reasons = [
-            [why for rule in BOUNDS if (why := rule(package, variant, machine))]
+            [why for rule in BOUNDS if (why := rule(package, variant))]
             for variant in variants
             if variant.backend == backend
         ]
         if reasons and all(reasons):
             why = "; ".join(dict.fromkeys(reason for found in reasons for reason in found))
             problems.warn(("general", "backends"), f"no variant for {backend.name} is left: {why}")
-
-
-def _as_json(problem: Problem) -> dict[str, str]:
-    return {key: text for key in ("what", "where", "hint") if (text := getattr(problem, key))}

@@ -5,43 +5,18 @@ A CPU build needs none of it, so nothing here is worse than a warning.
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 from hubkernels.check.finding import Finding
-from hubkernels.errors import EnvironmentLacksError
-from hubkernels.model.version import Version
+from hubkernels.host.machine import TorchSdk
 from hubkernels.toolchain.compiler import Compiler
 from hubkernels.toolchain.nvcc import Nvcc
 
-_CUDA = re.compile(r"""^cuda\b[^=\n]*=\s*['"](\d+)\.(\d+)['"]""", re.MULTILINE)
 _OLDEST_LOOKED_FOR = 9
 
 
-@dataclass(frozen=True)
-class TorchCuda:
-    """What is known of the installed torch. cuda: the CUDA release that it was built with, None for a CPU build."""
-
-    release: str
-    root: Path
-    cuda: Version | None
-
-    @property
-    def isolated(self) -> bool:
-        """Whether it stands in the environment that pip makes for one build."""
-        return any(part.startswith("pip-build-env") for part in self.root.parts)
-
-
-def parse_torch_cuda(text: str) -> Version | None:
-    """The CUDA release in torch's version.py."""
-    found = _CUDA.search(text)
-    return Version((int(found[1]), int(found[2]))) if found else None
-
-
-def toolkit(nvcc: Nvcc | None, torch: TorchCuda | None, environment: Mapping[str, str]) -> Finding:
+def toolkit(nvcc: Nvcc | None, torch: TorchSdk | None, environment: Mapping[str, str]) -> Finding:
     """nvcc beside torch: another major release builds nothing that this torch loads, another minor one does."""
     if nvcc is None:
         return _no_nvcc(torch, environment)
@@ -58,7 +33,7 @@ def toolkit(nvcc: Nvcc | None, torch: TorchCuda | None, environment: Mapping[str
     return Finding("cuda", "ok", both + minor)
 
 
-def _no_nvcc(torch: TorchCuda | None, environment: Mapping[str, str]) -> Finding:
+def _no_nvcc(torch: TorchSdk | None, environment: Mapping[str, str]) -> Finding:
     """Which of the ways to have none this is."""
     cuda = torch.cuda if torch else None
     if home := environment.get("CUDA_HOME"):
@@ -75,9 +50,9 @@ def _no_nvcc(torch: TorchCuda | None, environment: Mapping[str, str]) -> Finding
     return Finding("cuda", "warning", f"{text}: CUDA_HOME is unset, and none is on PATH", hint)
 
 
-def _cpu_torch(found: str, torch: TorchCuda) -> Finding:
+def _cpu_torch(found: str, torch: TorchSdk) -> Finding:
     text = f"{found}, torch {torch.release} is a CPU build"
-    if torch.isolated:
+    if any(part.startswith("pip-build-env") for part in torch.root.parts):  # made by pip for one build
         hint = "pip chose it for this one build: pip install --no-build-isolation takes the torch that you have"
         return Finding("cuda", "warning", f"{text} ({torch.root})", hint)
     return Finding("cuda", "ok", text)
@@ -105,15 +80,6 @@ def older_compilers(compiler: Compiler, environment: Mapping[str, str]) -> tuple
     majors = range(compiler.version.parts[0] - 1, _OLDEST_LOOKED_FOR - 1, -1)
     names = (f"{program}-{major}" for major in majors)
     return tuple(name for name in names if shutil.which(name, path=environment.get("PATH")))
-
-
-def read_torch_cuda(release: str, root: Path) -> TorchCuda:
-    """Raises EnvironmentLacksError where the version file of torch cannot be read."""
-    try:
-        text = (root / "version.py").read_text(encoding="utf-8")
-    except OSError as error:
-        raise EnvironmentLacksError(f"cannot read {root / 'version.py'}: {error.strerror}") from error
-    return TorchCuda(release, root, parse_torch_cuda(text))
 
 
 def _program(family: str) -> str:

@@ -6,21 +6,24 @@ import platform
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import metadata
 from pathlib import Path
 
 from hubkernels.build.cache import find_cache
+from hubkernels.build.places import WORK
 from hubkernels.check import cuda
 from hubkernels.check.finding import Finding
-from hubkernels.errors import EnvironmentLacksError, InputError
+from hubkernels.errors import EnvironmentLacksError
+from hubkernels.host.cpu import CPUINFO, cpu_features
 from hubkernels.host.disk import allows_programs, free_bytes
 from hubkernels.host.files import FileHashes
 from hubkernels.host.machine import find_torch, python_include, require_torch, this_machine
 from hubkernels.host.process import run
 from hubkernels.model.isa import usable_isas
 from hubkernels.model.version import Version
-from hubkernels.toolchain.compiler import Compiler, find_compiler
-from hubkernels.toolchain.nvcc import find_nvcc
+from hubkernels.toolchain.compiler import Compiler, compiler_environment, find_compiler
+from hubkernels.toolchain.nvcc import Nvcc, find_nvcc
 
 CLIENT = (Version((0, 17, 2)), Version((0, 18)))
 """The stock client that checks load artifacts with: from the first of these on, below the second."""
@@ -30,12 +33,25 @@ ENOUGH_DISK = 1 << 30
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What the examination looks at. build: folder that builds write to. cpuinfo: text of /proc/cpuinfo."""
+    """What the examination looks at. build: folder that builds write to. cpuinfo: what Linux tells of the processor."""
 
     environment: Mapping[str, str]
     temp: Path
     build: Path
-    cpuinfo: str
+    cpuinfo: Path = CPUINFO
+
+    @cached_property
+    def compiler(self) -> Compiler | EnvironmentLacksError:
+        """The one that a build takes, or why there is none."""
+        hashes = FileHashes(self.build / WORK / "hashes.json")
+        try:
+            return find_compiler(compiler_environment(self.environment), hashes)
+        except EnvironmentLacksError as error:
+            return error
+
+    @cached_property
+    def nvcc(self) -> Nvcc | None:
+        return find_nvcc(self.environment)
 
 
 def examine(around: Surroundings) -> tuple[Finding, ...]:
@@ -72,16 +88,11 @@ def _python(_: Surroundings) -> Finding:
 
 
 def _compiler(around: Surroundings) -> Finding:
-    try:
-        compiler = _find_compiler(around)
-    except EnvironmentLacksError as error:
-        return _missing("compiler", error, apt=() if around.environment.get("CXX") else ("g++",))
+    compiler = around.compiler
+    if isinstance(compiler, EnvironmentLacksError):
+        return _missing("compiler", compiler, apt=() if around.environment.get("CXX") else ("g++",))
     text = f"{compiler} ({' '.join(compiler.command)}), fingerprint {compiler.fingerprint[:12]}"
     return Finding("compiler", "ok", text, needed=True)
-
-
-def _find_compiler(around: Surroundings) -> Compiler:
-    return find_compiler(around.environment, FileHashes(around.build / ".hubkernels/hashes.json"))
 
 
 def _torch(_: Surroundings) -> Finding:
@@ -140,14 +151,12 @@ def _disk(around: Surroundings) -> Finding:
 
 
 def _cache(around: Surroundings) -> Finding:
-    try:
-        cache = find_cache(around.environment, around.build / ".hubkernels/cache")
-    except InputError as error:
-        return Finding("cache", "warning", str(error.problems[0].what), error.problems[0].hint)
+    cache = find_cache(around.environment, around.build / WORK / "cache")
     held = cache.store.usage()
     text = f"{cache.store.folder}: {held.entries} entries, {held.size / 1e9:.2f} of {cache.limit / 1e9:.2f} GB"
     if cache.refusal:
-        return Finding("cache", "warning", cache.refusal.what, cache.refusal.hint)
+        (problem,) = cache.refusal.problems
+        return Finding("cache", "warning", problem.what, problem.hint)
     return Finding("cache", "warning", cache.note, text) if cache.note else Finding("cache", "ok", text)
 
 
@@ -159,26 +168,19 @@ def _temp(around: Surroundings) -> Finding:
 
 
 def _isas(around: Surroundings) -> Finding:
-    usable = usable_isas(_cpu_features(around.cpuinfo))
+    usable = usable_isas(cpu_features(around.cpuinfo))
     return Finding("cpu", "ok", f"{platform.machine()}: {', '.join((*reversed(usable), 'scalar'))}")
 
 
 def _cuda(around: Surroundings) -> Finding:
-    torch = find_torch()
-    try:
-        found = cuda.read_torch_cuda(torch.release, torch.root) if torch else None
-    except EnvironmentLacksError:
-        found = None  # `torch` tells of it
-    return cuda.toolkit(find_nvcc(around.environment), found, around.environment)
+    return cuda.toolkit(around.nvcc, find_torch(), around.environment)
 
 
 def _cuda_host(around: Surroundings) -> Finding:
-    try:
-        compiler = _find_compiler(around)
-    except EnvironmentLacksError:  # `compiler` tells of it
+    compiler = around.compiler
+    if isinstance(compiler, EnvironmentLacksError):  # `compiler` tells of it
         return cuda.host_compiler(None, None, ())
-    others = cuda.older_compilers(compiler, around.environment)
-    return cuda.host_compiler(find_nvcc(around.environment), compiler, others)
+    return cuda.host_compiler(around.nvcc, compiler, cuda.older_compilers(compiler, around.environment))
 
 
 EXAMINATIONS: tuple[Callable[[Surroundings], Finding], ...] = (
@@ -196,12 +198,6 @@ EXAMINATIONS: tuple[Callable[[Surroundings], Finding], ...] = (
     _cuda,
     _cuda_host,
 )
-
-
-def _cpu_features(cpuinfo: str) -> frozenset[str]:
-    """Features as compilers name them: Linux writes avx512_bf16 for avx512bf16."""
-    flags = next((line for line in cpuinfo.splitlines() if line.startswith("flags")), "")
-    return frozenset(flags.partition(":")[2].replace("_", "").split())
 
 
 def _missing(

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from hubkernels.check.violation import Violation, collect
 from hubkernels.errors import EnvironmentLacksError, Problem
 from hubkernels.host.process import run
-from hubkernels.model.plan import BuildPlan, Step
+from hubkernels.host.store import Store
+from hubkernels.model.isa import BEFORE_AVX512, EVERY_MACHINE, WIDE, reach
+from hubkernels.model.plan import BuildPlan
 
-_NO_INSTRUCTIONS = re.compile(r"-m(tune=|no-|cmodel=|prefer-|tls-|stack|branch-|align|indirect-|fentry|recip).*")
-_WIDE_FLAGS = re.compile(r"-m(avx512|avx10|apx|arch=).*")
-
+_SECTION = "Disassembly of section "
 _LABEL = re.compile(r"^[0-9a-f]+ <(.+)>:$")
 _INSTRUCTION = re.compile(r"^\s*([0-9a-f]+):\t((?:[0-9a-f]{2} )+)\s*\t?(.*)$")
 
@@ -41,49 +42,74 @@ class IsaObject:
     path: Path
 
     @property
+    def machine(self) -> frozenset[str]:
+        """The flags whose code runs wherever this object's own does."""
+        wide = any(reach(flag) == WIDE for flag in self.flags)
+        return self.flags | BEFORE_AVX512 if wide else self.flags
+
+    @property
     def wanted(self) -> str:
         return f"compiled with {' '.join(sorted(self.flags))}" if self.flags else "compiled for every machine"
 
 
 @dataclass(frozen=True)
 class Instruction:
-    """One line of a disassembly. function: where it stands."""
+    """One line of a disassembly. section, function: where it stands."""
 
+    section: str
     function: str
     address: int
     raw: bytes
     text: str
 
 
-def check_isa(
-    plan: BuildPlan, object_of: Callable[[Step], Path], environment: Mapping[str, str]
-) -> tuple[Violation, ...]:
-    """Every violation in the objects of a plan that has been built. object_of: where a step's output is.
+@dataclass(frozen=True)
+class IsaFinding:
+    """fatal: whether a machine without the instructions can meet them; else it is a matter of how others link."""
 
-    Nothing where no source has flags of an instruction set of x86-64, the one whose code is read.
-    """
-    objects = tuple(
-        IsaObject(step.subject, isa_flags(step.command), object_of(step))
-        for step in plan.steps
-        if step.verb == "compile"
-    )
-    if "x86_64" not in plan.variant or not any(made.flags for made in objects):
-        return ()
-    return collect(plan.variant, check_objects(objects, environment))
+    source: str
+    what: str
+    fatal: bool = True
+
+
+@dataclass(frozen=True)
+class IsaReport:
+    """objects: how many were read."""
+
+    variant: str
+    objects: int
+    violations: tuple[Violation, ...]
+    warnings: tuple[Violation, ...]
+
+
+def check_isa(plan: BuildPlan, store: Store, environment: Mapping[str, str]) -> IsaReport | Problem:
+    """Look at the objects of a plan, where builds keep them; or tell why there is nothing to look at."""
+    steps = [step for step in plan.steps if step.verb == "compile"]
+    if not plan.variant.endswith("x86_64-linux") or not any(isa_flags(step.command) for step in steps):
+        return Problem(f"no source of {plan.variant} has flags of an instruction set of x86-64, whose code is read")
+    with tempfile.TemporaryDirectory() as folder:
+        objects = [IsaObject(s.subject, isa_flags(s.command), Path(folder) / s.output) for s in steps]
+        if gone := [made.source for made in objects if not store.take(made.path.name, made.path)]:
+            return Problem(f"the cache has no object of {', '.join(gone)} for {plan.variant}", hint=_BUILD)
+        found = list(check_objects(objects, environment))
+    wrong, doubtful = ([(f.source, f.what) for f in found if f.fatal == fatal] for fatal in (True, False))
+    return IsaReport(plan.variant, len(objects), collect(plan.variant, wrong), collect(plan.variant, doubtful))
+
+
+_BUILD = "run `kernel-builder build`; where that says up to date, `clean` and `clean --cache` before it"
 
 
 def isa_flags(command: Iterable[str]) -> frozenset[str]:
     """The flags of a command that choose instructions."""
-    return frozenset(word for word in command if word.startswith("-m") and not _NO_INSTRUCTIONS.fullmatch(word))
+    return frozenset(word for word in command if reach(word) > EVERY_MACHINE)
 
 
-def check_objects(objects: Iterable[IsaObject], environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Find what objects of one library must not do, as pairs of source and what is wrong."""
+def check_objects(objects: Iterable[IsaObject], environment: Mapping[str, str]) -> Iterator[IsaFinding]:
+    """Find what objects of one library, in the order of its link, must not do."""
     made = tuple(objects)
     for each in made:
         yield from _encodings(each, environment)
-        if each.flags and _has_initializer(each, environment):
-            yield each.source, f"has a static initializer, {each.wanted}: it runs before the processor is asked"
+        yield from _initializers(each, environment)
     yield from _shared(made, environment)
 
 
@@ -105,38 +131,57 @@ def encoding(raw: bytes) -> str | None:
 
 def instructions(path: Path, environment: Mapping[str, str]) -> Iterator[Instruction]:
     """The code of an object or a library."""
-    function = ""
+    section = function = ""
     for line in _binutils("objdump", environment, "-d", "-w", path).splitlines():
-        if label := _LABEL.match(line):
+        if line.startswith(_SECTION):
+            section = line.removeprefix(_SECTION).rstrip(":")
+        elif label := _LABEL.match(line):
             function = label[1]
         elif found := _INSTRUCTION.match(line):
-            yield Instruction(function, int(found[1], 16), bytes.fromhex(found[2]), " ".join(found[3].split()))
+            yield Instruction(section, function, int(found[1], 16), bytes.fromhex(found[2]), " ".join(found[3].split()))
 
 
-def _encodings(made: IsaObject, environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _encodings(made: IsaObject, environment: Mapping[str, str]) -> Iterator[IsaFinding]:
     allowed = {None} if not made.flags else {None, "SSE4", "VEX", "XOP"}
-    if any(_WIDE_FLAGS.fullmatch(flag) for flag in made.flags):
+    if any(reach(flag) == WIDE for flag in made.flags):
         return
     wrong = [found for found in instructions(made.path, environment) if encoding(found.raw) not in allowed]
     for function in dict.fromkeys(found.function for found in wrong):
         first = next(found for found in wrong if found.function == function)
-        yield made.source, f"{function} has `{first.text}` ({encoding(first.raw)}), {made.wanted}"
+        yield IsaFinding(made.source, f"{function} has `{first.text}` ({encoding(first.raw)}), {made.wanted}")
 
 
-def _has_initializer(made: IsaObject, environment: Mapping[str, str]) -> bool:
-    return ".init_array" in _binutils("objdump", environment, "-h", made.path)
+def _initializers(made: IsaObject, environment: Mapping[str, str]) -> Iterator[IsaFinding]:
+    """What runs when the library is loaded. Headers such as <iostream> bring a harmless one."""
+    if made.flags and ".init_array" in _binutils("objdump", environment, "-h", made.path):
+        code = (found for found in instructions(made.path, environment) if found.section.startswith(".text.startup"))
+        wide = any(encoding(found.raw) for found in code)
+        what = f"has a static initializer, {made.wanted}: it runs before the processor is asked"
+        yield IsaFinding(made.source, what, fatal=wide)
 
 
-def _shared(objects: tuple[IsaObject, ...], environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Functions that the linker merges over files with different flags: which copy it keeps is the order's choice."""
-    symbols = {made: _functions(made, environment) for made in objects}
+def _shared(objects: tuple[IsaObject, ...], environment: Mapping[str, str]) -> Iterator[IsaFinding]:
+    """Functions that the linker merges over files with different flags: it keeps one that is not weak, else the first.
+
+    Where that one asks for more than another file does, machines meet it that lack it. Where it does not, another
+    builder may link in another order.
+    """
+    defined: dict[str, list[tuple[IsaObject, str]]] = {}
     for made in objects:
-        for other in objects:
-            if not made.flags or made.flags == other.flags:
-                continue
-            for name in sorted(symbols[made].get("W", set()) & set().union(*symbols[other].values())):
-                what = f"{name} is also in {other.source}, {other.wanted}: the linker keeps one copy, and this one is"
-                yield made.source, f"{what} {made.wanted}; give it internal linkage"
+        for kind, names in _functions(made, environment).items():
+            for name in names:
+                defined.setdefault(name, []).append((made, kind))
+    for name, copies in sorted(defined.items()):
+        kept = next((made for made, kind in copies if kind == "T"), copies[0][0])
+        for made, kind in copies:
+            others = [other for other, _ in copies if not made.flags <= other.machine]
+            if kind == "W" and others:
+                what = f"{name} is also in {others[0].source}, {others[0].wanted}: the linker keeps one copy"
+                if made is kept:
+                    yield IsaFinding(made.source, f"{what}, this one, {made.wanted}; give it internal linkage")
+                else:
+                    what += f", here that of {kept.source}, but another builder may keep this one, {made.wanted}"
+                    yield IsaFinding(made.source, f"{what}; give it internal linkage", fatal=False)
 
 
 def _functions(made: IsaObject, environment: Mapping[str, str]) -> dict[str, set[str]]:

@@ -18,11 +18,10 @@ class Loaded:
     variant: str
     op_id: str
     ops: tuple[str, ...]
-    exports: tuple[str, ...]
     seconds: float
 
 
 def check_load(variant: Path) -> Loaded:
     """Load the package of this artifact. Raises CheckFailedError when it does not load, or another variant does."""
     answer = run_in_fresh_process(LOAD, {"folder": str(variant.resolve())}, timeout_s=TIMEOUT_S)
-    return Loaded(variant.name, answer["id"], tuple(answer["ops"]), tuple(answer["all"]), answer["seconds"])
+    return Loaded(variant.name, answer["id"], tuple(answer["ops"]), answer["seconds"])

@@ -27,7 +27,6 @@ def load(folder: str) -> dict[str, Any]:
         "module": kernel.__name__,
         "variant": loaded_variant(kernel, Path(folder).parent),
         "ops": sorted({op for namespace, op in ops if namespace == kernel.__name__}),
-        "all": sorted(getattr(kernel, "__all__", ())),
         "seconds": seconds,
     }
 

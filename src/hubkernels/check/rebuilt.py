@@ -1,4 +1,4 @@
-"""In the fresh process: build one artifact again, under circumstances that must not matter. The task `reproducible`."""
+"""In the fresh process: build artifacts again, under circumstances that must not matter. The task `reproducible`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from hubkernels.build.settings import Settings
 from hubkernels.config import load_project
 
 
-def rebuild(project: str, package: str, variant: str, jobs: int, environment: dict[str, str]) -> str:
-    """Build a variant of a package in the folder ``project`` and tell the folder of its artifact."""
+def rebuild(project: str, package: str, variants: list[str], jobs: int, environment: dict[str, str]) -> dict[str, str]:
+    """Build variants of a package in the folder ``project`` and tell the folder of each."""
     os.umask(0o077)
     found = load_project(Path(project))
     builder = Builder(found, environment, Settings(jobs))
     (chosen,) = find_packages(found, (package,))
-    (wanted,) = choose(builder.decide(chosen), chosen, (variant,))
-    return str(builder.build(chosen, wanted, _silent).folder.absolute())
+    wanted = choose(builder.decide(chosen), chosen, variants)
+    return {each.tag: str(builder.build(chosen, each, _silent).folder.absolute()) for each in wanted}
 
 
 def _silent(_: Progress | str) -> None:

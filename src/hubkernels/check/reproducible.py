@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import io
+import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from hubkernels.build.pipeline import WORK, Builder
+from hubkernels.build.pipeline import Builder
+from hubkernels.build.places import WORK
 from hubkernels.build.report import Report
 from hubkernels.check.client import Task, run_in_fresh_process
 from hubkernels.check.violation import Violation, collect
+from hubkernels.config.members import BUILD_TOML
 from hubkernels.host.files import read_json_object
 from hubkernels.model.artifact import METADATA
 from hubkernels.model.digest import hashed_files
-from hubkernels.model.project import Package
-from hubkernels.model.variant import AnyVariant
+from hubkernels.model.project import Package, TorchNoarch
+from hubkernels.model.variant import AnyVariant, Variant
 
 REBUILD = Task("reproducible", "hubkernels.check.rebuilt:rebuild", requires=())
 TIMEOUT_S = 3600.0
@@ -29,40 +32,89 @@ _SURROUNDINGS = {"TZ": "Pacific/Kiritimati", "LC_ALL": "tr_TR.UTF-8", "LANG": "t
 
 
 def check_reproducible(
-    builder: Builder, package: Package, variant: AnyVariant, report: Report
-) -> tuple[Violation, ...]:
-    """Bring an artifact up to date, build it again from a copy of the project, and name what differs.
+    builder: Builder, package: Package, variants: Sequence[AnyVariant], report: Report
+) -> dict[str, tuple[Violation, ...]]:
+    """Bring artifacts up to date, build them again from a copy of the package, and name what differs, by variant.
 
     The second build has another folder, time, number of jobs, time zone, locale, umask and hash seed, and an empty
     cache.
     """
-    first = builder.build(package, variant, report).folder
+    first = {variant.tag: builder.build(package, variant, report).folder for variant in variants}
     with tempfile.TemporaryDirectory(prefix="hubkernels-") as scratch:
-        copy = Path(scratch) / "a copy: of the project"
-        copy_sources(builder.places.root, copy)
+        copy = copy_package(package.root, _read(builder, package, variants), Path(scratch) / "a copy: of it")
         time.sleep(TICK_S)
         environment = {**builder.surroundings, **_SURROUNDINGS, "HUBKERNELS_CACHE": f"{scratch}/cache"}
         order = {
             "project": str(copy),
             "package": package.name,
-            "variant": variant.tag,
+            "variants": list(first),
             "jobs": 1 + builder.settings.jobs % 4,
             "environment": environment,
         }
         second = run_in_fresh_process(REBUILD, order, timeout_s=TIMEOUT_S, environment=environment)
-        return collect(variant.tag, compare(first, Path(second)))
+        return {tag: collect(tag, compare(folder, Path(second[tag]))) for tag, folder in first.items()}
+
+
+def _read(builder: Builder, package: Package, variants: Iterable[AnyVariant]) -> frozenset[str]:
+    """The files that the build of a package names or includes, by their paths from its folder."""
+    if isinstance(package.framework, TorchNoarch):
+        return frozenset()
+    scanned = [source for v in variants if isinstance(v, Variant) for source in builder.scan(package, v)]
+    named = (*package.framework.sources, *(path for section in package.sections for path in section.sources))
+    paths = {*named, *(path for source in scanned for path, _ in source.inputs)}
+    return frozenset(path for path in paths if not path.startswith("/") and (package.root / path).is_file())
+
+
+def copy_package(root: Path, read: Iterable[str], target: Path) -> Path:
+    """Copy a package's folder, and files that are read beyond it, which keep their places; tells the new folder."""
+    root = Path(os.path.abspath(root))  # noqa: PTH100 - links in the path stay: files are named from here
+    top = os.path.commonpath([root, *(os.path.normpath(root / path) for path in read)])
+    made = target / root.relative_to(top)
+    copy_sources(root, made)
+    for path in read:
+        if not (made / path).exists():
+            copy = Path(os.path.normpath(made / path))  # a link on the way is a folder now
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(root / path, copy)
+    return made
 
 
 def copy_sources(root: Path, target: Path) -> None:
-    """Copy a project without what was built from it, hidden folders, and Python environments."""
+    """Copy a project without what was built from it, hidden folders, Python environments, and other projects in it.
+
+    Of these the build.toml stays, since that of ``root`` may count on it. A link to what is not copied becomes a copy.
+    """
 
     def outside(folder: str, names: list[str]) -> set[str]:
+        if Path(folder) != root and BUILD_TOML in names:
+            return set(names) - {BUILD_TOML}
         built = {"build"} if Path(folder) == root and (root / "build" / WORK).is_dir() else set()
         hidden = {name for name in names if name.startswith(".") and (Path(folder) / name).is_dir()}
         environments = {name for name in names if (Path(folder) / name / "pyvenv.cfg").is_file()}
         return built | hidden | environments | {"__pycache__"}
 
     shutil.copytree(root, target, symlinks=True, ignore=outside)
+    waiting = [(root, target, frozenset({root.resolve()}))]
+    while waiting:
+        origin, copy, above = waiting.pop()
+        for link in [path for path in copy.rglob("*") if path.is_symlink()]:
+            source = origin / link.relative_to(copy)
+            if source.resolve() in above or not source.exists() or _leads_to_copy(source, link, root, target):
+                continue
+            link.unlink()
+            if source.is_dir():
+                shutil.copytree(source, link, symlinks=True, ignore=outside)
+                waiting.append((source, link, above | {source.resolve()}))
+            else:
+                shutil.copyfile(source, link)
+
+
+def _leads_to_copy(source: Path, link: Path, root: Path, target: Path) -> bool:
+    """Whether a copied link leads to the copy of what it led to."""
+    meant = source.resolve()
+    if not (link.exists() and meant.is_relative_to(root.resolve())):
+        return False
+    return link.resolve() == target.resolve() / meant.relative_to(root.resolve())
 
 
 def compare(first: Path, second: Path) -> Iterator[tuple[str, str]]:

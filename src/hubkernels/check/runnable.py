@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hubkernels.build.artifacts import choose_built
 from hubkernels.build.pipeline import Builder
-from hubkernels.check.builds import find_variants
-from hubkernels.errors import InputError, Problem, nearest
+from hubkernels.errors import InputError, Problem
 from hubkernels.host.machine import Machine
 from hubkernels.model.backend import CPU
 from hubkernels.model.project import Package
@@ -28,13 +28,13 @@ def find_runnable(builder: Builder, package: Package, tags: Sequence[str]) -> Ru
 
     Raises InputError for tags that are not built, and where there is nothing to load.
     """
-    built = _built(builder, package)
+    built = choose_built(builder.places.package(package.name), tags)
     if tags:
-        return Runnable(tuple(built[name] for name in named(package, tags, built)), {})
+        return Runnable(tuple(built.values()), {})
     reasons = _reasons(builder, package, built)
     found = tuple(folder for name, folder in built.items() if name not in reasons)
     if not found:
-        raise InputError(_nothing(package, built, reasons))
+        raise InputError(_nothing(package, reasons))
     return Runnable(found, reasons)
 
 
@@ -49,13 +49,6 @@ def why_not_loaded(variant: AnyVariant, machine: Machine) -> str | None:
     return f"needs a torch for {variant.backend.name}; {machine.torch.release} is for {machine.torch.backend}"
 
 
-def _built(builder: Builder, package: Package) -> dict[str, Path]:
-    try:
-        return {folder.name: folder for folder in find_variants(builder.places.build / package.name)}
-    except InputError:
-        return {}
-
-
 def _reasons(builder: Builder, package: Package, built: Iterable[str]) -> dict[str, str]:
     """Why each built artifact that cannot be loaded here cannot, by name."""
     decisions = builder.decide(package)
@@ -65,24 +58,7 @@ def _reasons(builder: Builder, package: Package, built: Iterable[str]) -> dict[s
     return {name: why for name in built if (why := known.get(name, "it is no variant of build.toml now"))}
 
 
-def named(package: Package, tags: Sequence[str], built: Collection[str]) -> Sequence[str]:
-    """The variants as they were named. Raises InputError for those that are not built."""
-    missing = [
-        Problem(
-            f"{tag} of {package.name} is not built; built: {', '.join(built) or 'nothing'}",
-            hint=nearest(tag, built) or f"`kernel-builder build --variant {tag}`",
-        )
-        for tag in tags
-        if tag not in built
-    ]
-    if missing:
-        raise InputError(*missing)
-    return tuple(dict.fromkeys(tags))
-
-
-def _nothing(package: Package, built: Collection[str], reasons: dict[str, str]) -> Problem:
-    if not built:
-        return Problem(f"nothing of {package.name} is built", hint="`kernel-builder build`")
+def _nothing(package: Package, reasons: Mapping[str, str]) -> Problem:
     why = (f"  - {name}: {reason}" for name, reason in reasons.items())
     hint = "name one with --variant to try it all the same"
     return Problem("\n".join((f"no artifact of {package.name} can be loaded here", *why)), hint=hint)

@@ -16,6 +16,7 @@ from hubkernels.cli import (
     bench,
     build,
     check,
+    check_abi,
     clean,
     create_pyproject,
     doctor,
@@ -27,7 +28,7 @@ from hubkernels.cli import (
     shell,
     update_build,
 )
-from hubkernels.cli.checks import ALIASES, CHECKS
+from hubkernels.cli.checks import ALIASES
 from hubkernels.cli.console import fail, note
 from hubkernels.cli.hash import hash_artifacts
 from hubkernels.errors import ENVIRONMENT_LACKS, INPUT_WRONG, HubkernelsError, Problem
@@ -47,8 +48,7 @@ app.command("explain")(explain.explain)
 app.command("list-variants")(list_variants.list_variants)
 app.command("check")(check.check)
 for name in ALIASES:
-    if name in CHECKS:
-        app.command(f"check-{name}", hidden=True)(check.alias(name))
+    app.command(f"check-{name}", hidden=True)(check_abi.check_abi if name == "abi" else check.alias(name))
 app.add_typer(bench.app, name="bench")
 app.command("hash")(hash_artifacts)
 app.command("devshell")(shell.devshell)

@@ -11,6 +11,7 @@ from hubkernels.cli.console import report, report_text, say, say_json
 from hubkernels.cli.options import (
     HERE,
     Cores,
+    Debug,
     FailFast,
     Jobs,
     Json,
@@ -25,7 +26,7 @@ from hubkernels.cli.options import (
     open_readable,
     settings,
 )
-from hubkernels.cli.sanitize import Sanitize, use_sanitizers
+from hubkernels.cli.sanitize import Sanitize, chosen_sanitizers, tell_how_to_run
 from hubkernels.cli.since import only_affected, unreadable_since
 
 if TYPE_CHECKING:
@@ -33,10 +34,6 @@ if TYPE_CHECKING:
     from hubkernels.model.artifact import Artifact
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print warnings and errors alone.")]
-Debug = Annotated[
-    bool,
-    typer.Option("--debug", help="On an error print the traceback and the environment; keep what the run has made."),
-]
 
 
 def build(  # noqa: PLR0913, PLR0917 - one parameter an option
@@ -60,8 +57,11 @@ def build(  # noqa: PLR0913, PLR0917 - one parameter an option
 
     if max_jobs:
         report("--max-jobs: variants are built one after another; --jobs is the number of commands at a time")
-    builder, target = open_readable(project, packages, settings(jobs or cores, memory, verbose=verbose, debug=debug))
-    use_sanitizers(builder, sanitize)
+    sanitizers = chosen_sanitizers(sanitize)
+    how = settings(jobs or cores, memory, verbose=verbose, debug=debug, sanitizers=sanitizers)
+    builder, target = open_readable(project, packages, how)
+    if sanitizers:
+        tell_how_to_run(builder)
     hear = report_text if quiet else report
     failures = Failures(hear, fail_fast=fail_fast)
     failures.add(() if target.named else unreadable_since(builder, since))
@@ -79,7 +79,8 @@ def build(  # noqa: PLR0913, PLR0917 - one parameter an option
             started = time.monotonic()
         done = True
     finally:
-        _tell_editors(builder)
+        if not sanitizers:
+            _tell_editors(builder)
         if json and (results or done):
             say_json(results)
 

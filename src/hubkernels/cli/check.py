@@ -10,7 +10,20 @@ import typer
 
 from hubkernels.cli.checks import CHECKS
 from hubkernels.cli.console import columns, say_json, say_problems, say_warnings
-from hubkernels.cli.options import HERE, Jobs, Json, Packages, ProjectFolder, Since, Variants, open_target, settings
+from hubkernels.cli.options import (
+    HERE,
+    Debug,
+    Jobs,
+    Json,
+    Memory,
+    Packages,
+    ProjectFolder,
+    Since,
+    Variants,
+    open_target,
+    settings,
+    with_variants,
+)
 from hubkernels.cli.target import folder_of
 from hubkernels.errors import InputError, Problem, nearest
 
@@ -18,6 +31,7 @@ if TYPE_CHECKING:
     from hubkernels.build.pipeline import Builder
     from hubkernels.build.settings import Settings
     from hubkernels.cli.target import Target
+    from hubkernels.model.project import Package
 
 Words = Annotated[
     list[str] | None,
@@ -37,7 +51,9 @@ def check(  # noqa: PLR0913, PLR0917 - one parameter an option
     variant: Variants = None,
     project: ProjectFolder = HERE,
     jobs: Jobs = None,
+    memory: Memory = None,
     since: Since = None,
+    debug: Debug = False,
     json: Json = False,
 ) -> int:
     from hubkernels.cli.verdict import Subject, Verdict, insist, judge  # noqa: PLC0415 - `--help` does without
@@ -45,10 +61,18 @@ def check(  # noqa: PLR0913, PLR0917 - one parameter an option
     chosen = [check for name, check in CHECKS.items() if name in (words or ())]
     others = [word for word in words or () if word not in CHECKS]
     reads_config = not chosen or any(each.name == "config" for each in chosen)
-    builder, target = _open(project, [*others, *(package or ())], settings(jobs), since, reads_config=reads_config)
+    how = settings(jobs, memory, debug=debug)
+    builder, target = _open(project, [*others, *(package or ())], how, since, reads_config=reads_config)
+
+    def known(package: Package) -> set[str]:
+        """What can be built, and what was: that may come from another machine."""
+        built = builder.places.build.joinpath(package.name).glob("*/")
+        return {*(each.tag for each in builder.decide(package).accepted), *(folder.name for folder in built)}
+
+    subjects = [Subject(builder, package, tags) for package, tags in with_variants(target, variant or (), known)]
     verdicts: list[Verdict] = []
     for each in chosen or CHECKS.values():
-        found = [judge(each, Subject(builder, package, tuple(variant or ()))) for package in target.packages]
+        found = [judge(each, subject) for subject in subjects]
         if chosen:
             found = insist(found, target)
         verdicts += found
@@ -59,7 +83,7 @@ def check(  # noqa: PLR0913, PLR0917 - one parameter an option
     else:
         say_warnings(dict.fromkeys(warning for verdict in verdicts for warning in verdict.outcome.warnings))
         say_problems(dict.fromkeys(problem for verdict in verdicts for problem in verdict.outcome.problems))
-    return max(verdict.code for verdict in verdicts)
+    return max((verdict.code for verdict in verdicts), default=0)
 
 
 check.__doc__ = "\n".join(
@@ -75,10 +99,19 @@ check.__doc__ = "\n".join(
 def alias(name: str) -> Callable[..., int]:
     """One check as a verb of its own, as upstream has it."""
 
-    def run(
-        packages: Packages = None, variant: Variants = None, project: ProjectFolder = HERE, json: Json = False
+    def run(  # noqa: PLR0913, PLR0917 - one parameter an option
+        packages: Packages = None,
+        package: Named = None,
+        variant: Variants = None,
+        project: ProjectFolder = HERE,
+        jobs: Jobs = None,
+        memory: Memory = None,
+        since: Since = None,
+        debug: Debug = False,
+        json: Json = False,
     ) -> int:
-        return check([name], packages, variant, project, None, None, json)
+        names = [*(packages or ()), *(package or ())]
+        return check([name], names, variant, project, jobs, memory, since, debug, json)
 
     run.__doc__ = f"The same as `check {name}`."
     return run

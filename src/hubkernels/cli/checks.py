@@ -5,13 +5,14 @@ The function looks at one package. It imports what it calls itself, so that the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from hubkernels.errors import InputError, Problem
 
 if TYPE_CHECKING:
+    from hubkernels.check.violation import Violation
     from hubkernels.cli.verdict import Outcome, Subject
 
 
@@ -25,16 +26,11 @@ class Check(NamedTuple):  # a dataclass costs `--help` four times as much
 
 def _builds(subject: Subject) -> Outcome:
     from hubkernels.check.builds import check_builds  # noqa: PLC0415 - `--help` does without
-    from hubkernels.cli.verdict import Outcome  # noqa: PLC0415
 
     names = tuple(_built(subject))
     found = [v for v in check_builds(subject.folder) if not subject.variants or v.variant in names]
     wrong = {violation.variant for violation in found}
-    return Outcome(
-        good=tuple(name for name in names if name not in wrong),
-        results=tuple({"variant": v.variant, "place": v.place, "what": v.what} for v in found),
-        problems=tuple(Problem(str(violation)) for violation in found),
-    )
+    return _found(found, good=(name for name in names if name not in wrong))
 
 
 def _load(subject: Subject) -> Outcome:
@@ -85,38 +81,52 @@ def _config(subject: Subject) -> Outcome:
 
 
 def _abi(subject: Subject) -> Outcome:
-    from hubkernels.check.abi import check_abi, variants_by_tag  # noqa: PLC0415 - `--help` does without
-    from hubkernels.cli.verdict import Outcome  # noqa: PLC0415
+    from hubkernels.build.artifacts import variants_by_tag  # noqa: PLC0415 - `--help` does without
+    from hubkernels.check.abi import check_abi  # noqa: PLC0415
     from hubkernels.config.abi_policy import load_abi_policy  # noqa: PLC0415
 
-    known, policy = variants_by_tag(subject.builder.rows), load_abi_policy()
+    known, policy = variants_by_tag(subject.package, subject.builder.rows), load_abi_policy()
     torch = subject.builder.machine.torch
     reports = [check_abi(folder, known, policy, torch) for folder in _built(subject).values()]
-    violations = [violation for report in reports for violation in report.violations]
-    return Outcome(
-        good=tuple(
-            f"{report.variant}: {policy.name}, tables of {policy.date}" for report in reports if not report.violations
-        ),
-        results=tuple({"variant": v.variant, "place": v.place, "what": v.what} for v in violations),
-        problems=tuple(Problem(str(violation)) for violation in violations),
-        warnings=tuple(Problem(note, where=report.variant) for report in reports for note in report.notes),
+    return _found(
+        (violation for report in reports for violation in report.violations),
+        good=(f"{each.variant}: {policy.name}, tables of {policy.date}" for each in reports if not each.violations),
+        warnings=(Problem(note, where=report.variant) for report in reports for note in report.notes),
     )
+
+
+def _isa(subject: Subject) -> Outcome:
+    from dataclasses import replace  # noqa: PLC0415 - `--help` does without
+
+    from hubkernels.build.select import choose  # noqa: PLC0415 - `--help` does without
+    from hubkernels.check.isa import IsaReport, check_isa  # noqa: PLC0415
+
+    builder, package = subject.builder, subject.package
+    plans = (builder.plan(package, each) for each in choose(builder.decide(package), package, subject.variants))
+    found = [check_isa(plan, builder.cache.store, builder.environment) for plan in plans]
+    read = [report for report in found if isinstance(report, IsaReport)]
+    unread = tuple(problem for problem in found if isinstance(problem, Problem))
+    outcome = _found(
+        (violation for report in read for violation in report.violations),
+        good=(f"{report.variant}: {report.objects} objects" for report in read if not report.violations),
+        warnings=(warning.problem() for report in read for warning in report.warnings),
+    )
+    if not read:
+        return replace(outcome, inapplicable=unread)
+    return replace(outcome, passed_over=tuple(problem.what for problem in unread))
 
 
 def _reproducible(subject: Subject) -> Outcome:
     from hubkernels.build.select import choose  # noqa: PLC0415 - `--help` does without
     from hubkernels.check.reproducible import check_reproducible  # noqa: PLC0415
     from hubkernels.cli.console import report  # noqa: PLC0415
-    from hubkernels.cli.verdict import Outcome  # noqa: PLC0415
 
     builder, package = subject.builder, subject.package
     variants = choose(builder.decide(package), package, subject.variants)
-    found = {each.tag: check_reproducible(builder, package, each, report) for each in variants}
-    violations = [violation for differing in found.values() for violation in differing]
-    return Outcome(
-        good=tuple(f"{tag}: the same bytes twice" for tag, differing in found.items() if not differing),
-        results=tuple({"variant": v.variant, "place": v.place, "what": v.what} for v in violations),
-        problems=tuple(Problem(str(violation)) for violation in violations),
+    found = check_reproducible(builder, package, variants, report)
+    return _found(
+        (violation for differing in found.values() for violation in differing),
+        good=(f"{tag}: the same bytes twice" for tag, differing in found.items() if not differing),
     )
 
 
@@ -128,6 +138,7 @@ CHECKS: Mapping[str, Check] = {
         Check("builds", "names, files and metadata of each artifact, against what the client will demand", _builds),
         Check("load", "each artifact that this machine can run loads: a fresh process, the stock client", _load),
         Check("parity", "each such artifact against its float64 reference, gradients too", _parity),
+        Check("isa", "no code of an instruction set outside the files that have its flags", _isa),
         Check("reproducible", "built again elsewhere and under other circumstances, the same bytes", _reproducible),
     )
 }
@@ -139,10 +150,14 @@ ALIASES = ("config", "abi", "builds")
 
 def _built(subject: Subject) -> Mapping[str, Path]:
     """The built artifacts of the variants that were named, or all. Raises InputError for those that are not built."""
-    from hubkernels.check.builds import find_variants  # noqa: PLC0415 - `--help` does without
-    from hubkernels.check.runnable import named  # noqa: PLC0415
+    from hubkernels.build.artifacts import choose_built  # noqa: PLC0415 - `--help` does without
 
-    built = {folder.name: folder for folder in find_variants(subject.folder)}
-    if not subject.variants:
-        return built
-    return {name: built[name] for name in named(subject.package, subject.variants, built)}
+    return choose_built(subject.folder, subject.variants)
+
+
+def _found(violations: Iterable[Violation], good: Iterable[str], warnings: Iterable[Problem] = ()) -> Outcome:
+    from hubkernels.cli.verdict import Outcome  # noqa: PLC0415 - `--help` does without
+
+    found = tuple(violations)
+    results, problems = tuple(v.to_json() for v in found), tuple(v.problem() for v in found)
+    return Outcome(tuple(good), results, problems, tuple(warnings))

@@ -24,7 +24,7 @@ def clean(packages: Packages = None, project: ProjectFolder = HERE, cache: Cache
         _empty_cache(project, packages)
         return
     from hubkernels.build.clean import clean  # noqa: PLC0415 - `--help` does without
-    from hubkernels.build.pipeline import Places  # noqa: PLC0415
+    from hubkernels.build.places import Places  # noqa: PLC0415
 
     target = find_target(project, packages or ())
     names = [package.name for package in target.packages]
@@ -40,7 +40,7 @@ def clean(packages: Packages = None, project: ProjectFolder = HERE, cache: Cache
 
 def _empty_cache(project: Path, packages: list[str] | None) -> None:
     from hubkernels.build.cache import find_cache  # noqa: PLC0415
-    from hubkernels.build.pipeline import Places  # noqa: PLC0415
+    from hubkernels.build.places import Places  # noqa: PLC0415
 
     if packages:
         raise InputError(Problem("the cache is of all projects: --cache takes no packages"))

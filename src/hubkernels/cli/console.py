@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -75,8 +75,3 @@ def columns(rows: Sequence[Sequence[str]]) -> None:
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths[:-1], strict=True)]
         say("  ".join((*cells, row[-1])).rstrip())
-
-
-def facts(values: Mapping[str, Any]) -> None:
-    """Print names and values as two columns."""
-    columns([(name, str(value)) for name, value in values.items()])

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from hubkernels.cli.console import say
-from hubkernels.cli.options import HERE, open_project
+from hubkernels.cli.options import HERE, open_target
+from hubkernels.cli.target import lone_package
 
 
 def create_pyproject(  # noqa: PLR0913, PLR0917 - typer makes options of parameters
@@ -30,11 +31,11 @@ def create_pyproject(  # noqa: PLR0913, PLR0917 - typer makes options of paramet
     from hubkernels.export.pyproject import render_tree, stamp  # noqa: PLC0415 - `--help` does without
     from hubkernels.host.tree import write_tree  # noqa: PLC0415
 
-    builder, packages = open_project(kernel_dir, ())
-    package = packages[0]
+    builder, found = open_target(kernel_dir, ())
+    package = lone_package(found, "a CMake tree")
     target = target_dir or kernel_dir
     mark = stamp(package, os.environ, unique_id, kernel_sha, dirty=kernel_dirty)
     files = render_tree(package, builder, target, mark)
-    write_tree(files, target, overwrite=None if force else "--force to replace")
+    write_tree(files, target, overwrite=force, hint="choose another folder, or --force to replace them")
     say(f"wrote {len(files)} files to {target}")
     say("next: pip install --no-build-isolation -e .   or   cmake -S . -B _cmake -G Ninja && ninja -C _cmake")

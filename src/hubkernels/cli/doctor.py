@@ -21,15 +21,7 @@ def doctor(project: ProjectFolder = HERE, json: Json = False) -> int:
 
     from hubkernels.check.doctor import Surroundings, can_build, examine  # noqa: PLC0415 - `--help` does without
 
-    cpuinfo = Path("/proc/cpuinfo")
-    findings = examine(
-        Surroundings(
-            os.environ,
-            Path(tempfile.gettempdir()),
-            project / "build",
-            cpuinfo.read_text(encoding="utf-8") if cpuinfo.exists() else "",
-        )
-    )
+    findings = examine(Surroundings(os.environ, Path(tempfile.gettempdir()), project / "build"))
     if json:
         say_json([dataclasses.asdict(finding) for finding in findings])
     else:

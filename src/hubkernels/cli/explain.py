@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hubkernels.cli.console import columns, say, say_json
-from hubkernels.cli.options import HERE, Json, Packages, ProjectFolder, Variants, open_project
+from hubkernels.cli.options import HERE, Json, Packages, ProjectFolder, Variants, open_target, with_variants
 
 if TYPE_CHECKING:
     from hubkernels.build.explain import Explanation, Target
@@ -26,16 +26,17 @@ def explain(
     json: Json = False,
 ) -> None:
     """Tell what a build would make and why: variants, reasons, toolchain, flags, id, state of the artifact."""
-    builder, chosen = open_project(project, packages)
+    builder, target = open_target(project, packages)
     if config:
         from hubkernels.config.explain import edition5_text  # noqa: PLC0415 - `--help` does without
 
-        texts = {package.name: edition5_text(package, builder.project.root) for package in chosen}
+        texts = {package.name: edition5_text(package, builder.project.root) for package in target.packages}
         say_json(texts) if json else say("\n".join(texts.values()).rstrip("\n"))
         return
     from hubkernels.build.explain import explain  # noqa: PLC0415
 
-    explained = [explain(builder, package, variant or ()) for package in chosen]
+    chosen = with_variants(target, variant or (), lambda package: builder.decide(package).tags)
+    explained = [explain(builder, package, tags) for package, tags in chosen]
     if json:
         say_json([_as_json(item) for item in explained])
         return

@@ -5,19 +5,29 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hubkernels.cli.console import report, say
-from hubkernels.cli.options import HERE, ProjectFolder, Variants, open_project
+from hubkernels.cli.options import HERE, ProjectFolder, Variants, open_target
+from hubkernels.cli.target import lone_package
 from hubkernels.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    from hubkernels.build.pipeline import Builder
+    from hubkernels.model.project import Package
 
 _NEEDS = "export needs a folder to write to, and takes --variant and --output with --wheel only"
 
 
 def export(  # noqa: PLR0913, PLR0917 - typer makes options of parameters
-    package: Annotated[str, typer.Argument(metavar="PACKAGE", help="A package of the build.toml.")],
+    package: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[KERNEL_DIR|PACKAGE]", help="Folder of the build.toml, or a package of it; --wheel does without."
+        ),
+    ] = None,
     folder: Annotated[Path | None, typer.Argument(metavar="[DEST]", help="Folder of the new project.")] = None,
     wheel: Annotated[bool, typer.Option("--wheel", help="Write a pip wheel of each built variant instead.")] = False,
     variant: Variants = None,
@@ -29,31 +39,28 @@ def export(  # noqa: PLR0913, PLR0917 - typer makes options of parameters
     if wheel:
         if folder is not None or force:
             raise InputError(Problem("--wheel takes no DEST and no --force", hint="name the folder with --output"))
-        _wheels(package, variant or [], output, project)
+        builder, target = open_target(project, [package] if package else ())
+        _wheels(builder, lone_package(target, "a wheel"), variant or [], output)
         return
     from hubkernels.export.project import export_project  # noqa: PLC0415 - `--help` does without
 
-    if folder is None or variant or output != HERE:
-        raise InputError(Problem(_NEEDS, hint=f"kernel-builder export {package} FOLDER, or --wheel"))
-    builder, (chosen,) = open_project(project, [package])
+    if package is None or folder is None or variant or output != HERE:
+        raise InputError(Problem(_NEEDS, hint=f"kernel-builder export {package or 'PACKAGE'} FOLDER, or --wheel"))
+    builder, target = open_target(project, [package])
+    chosen = lone_package(target, "an export")
     done = export_project(chosen, builder, folder, report, force=force)
     say(f"exported {chosen.name} to {folder}: {len(done.files)} files")
     if done.checked:
         say(f"compared what the compiler reads: {', '.join(done.checked)}")
 
 
-def _wheels(name: str, tags: Sequence[str], output: Path, project: Path) -> None:
-    from hubkernels.build.many import find_packages  # noqa: PLC0415 - `--help` does without
-    from hubkernels.build.pipeline import Places  # noqa: PLC0415
-    from hubkernels.config import load_project  # noqa: PLC0415
-    from hubkernels.export.project import licences  # noqa: PLC0415
+def _wheels(builder: Builder, package: Package, tags: Sequence[str], output: Path) -> None:
+    from hubkernels.export.files import licences  # noqa: PLC0415 - `--help` does without
     from hubkernels.export.variants import built_variants  # noqa: PLC0415
     from hubkernels.export.wheel import plan_wheel, write_wheel  # noqa: PLC0415
 
-    found = load_project(project)
-    (package,) = find_packages(found, [name])
-    built = built_variants(package, Places(found.root).build / package.name, tags)
-    terms = licences(package, found.root, report)
+    built = built_variants(package, builder.places.package(package.name), tags)
+    terms = licences(package, builder.project.root, report)
     wheels = [plan_wheel(package, variant, folder, terms) for folder, variant in built.items()]
     for wheel in wheels:
         say(str(write_wheel(wheel, output, _epoch(os.environ.get("SOURCE_DATE_EPOCH")))))

@@ -37,7 +37,7 @@ def init(  # noqa: PLR0913, PLR0917 - typer makes options of parameters
     text = path.resolve().name.replace("_", "-") if name is None else name
     start = parse_start(text, license_id, choose_backends(backends or ()), form)
     files = render(start)
-    write_tree(files, path, overwrite=None if overwrite else "--overwrite")
+    write_tree(files, path, overwrite=overwrite, hint="choose another folder, or --overwrite them")
     say(f"started {start.name} in {path}: {len(files)} files")
     say(f"next: {'' if path == HERE else f'cd {path} && '}kernel-builder build && pytest tests")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -60,11 +60,20 @@ Since = Annotated[
     typer.Option("--since", metavar="REF", help="Only packages that a change since this commit affects."),
 ]
 FailFast = Annotated[bool, typer.Option("--fail-fast", help="Stop at the first package that fails.")]
+Debug = Annotated[
+    bool,
+    typer.Option("--debug", help="On an error print the traceback and the environment; keep what the run has made."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def settings(
-    jobs: int | None = None, memory: int | None = None, *, verbose: bool = False, debug: bool = False
+    jobs: int | None = None,
+    memory: int | None = None,
+    *,
+    verbose: bool = False,
+    debug: bool = False,
+    sanitizers: tuple[str, ...] = (),
 ) -> Settings:
     """How to run commands, as the machine allows where the user did not say.
 
@@ -75,7 +84,7 @@ def settings(
     from hubkernels.host.memory import free_memory  # noqa: PLC0415
 
     budget = memory if memory is not None or jobs is not None else free_memory()
-    return Settings(jobs or usable_cores(), budget, verbose=verbose, keep_scratch=debug)
+    return Settings(jobs or usable_cores(), budget, verbose=verbose, keep_scratch=debug, sanitizers=sanitizers)
 
 
 def open_readable(folder: Path, words: Sequence[str] | None, how: Settings | None = None) -> tuple[Builder, Target]:
@@ -117,3 +126,22 @@ def built_here(builder: Builder, packages: Sequence[Package]) -> tuple[Package, 
         else:
             report(f"{package.name}: no variant can be built here; `kernel-builder list-variants` tells why")
     return tuple(found)
+
+
+def with_variants(
+    target: Target, tags: Sequence[str], known: Callable[[Package], Collection[str]]
+) -> tuple[tuple[Package, tuple[str, ...]], ...]:
+    """Each package with the variants to look at: of several that were not named, those that know one of the tags.
+
+    Tells of the others. Where none knows one they all stay, and say why.
+    """
+    everything = tuple((package, tuple(tags)) for package in target.packages)
+    if target.named or not tags or len(everything) == 1:
+        return everything
+    own = [(package, tuple(tag for tag in tags if tag in known(package))) for package in target.packages]
+    if not any(found for _, found in own):
+        return everything
+    for package, found in own:
+        if not found:
+            report(f"{package.name}: no {' or '.join(tags)} here; `kernel-builder list-variants` tells why")
+    return tuple((package, found) for package, found in own if found)

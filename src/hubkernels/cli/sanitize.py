@@ -22,13 +22,16 @@ Sanitize = Annotated[
 ]
 
 
-def use_sanitizers(builder: Builder, names: str | None) -> None:
-    """Make the builder build with sanitizers, where they were asked for, and say how to run the result."""
-    if names is None:
-        return
-    from hubkernels.toolchain.sanitizer import parse_sanitizers, sanitizer_environment  # noqa: PLC0415
+def chosen_sanitizers(names: str | None) -> tuple[str, ...]:
+    from hubkernels.toolchain.sanitizer import parse_sanitizers  # noqa: PLC0415 - `--help` does without
 
-    chosen = parse_sanitizers(names)
-    builder.sanitize(chosen)
+    return () if names is None else parse_sanitizers(names)
+
+
+def tell_how_to_run(builder: Builder) -> None:
+    """Say what programs need that load what is built with sanitizers."""
+    from hubkernels.toolchain.sanitizer import sanitizer_environment  # noqa: PLC0415 - `--help` does without
+
+    chosen = builder.settings.sanitizers
     variables = sanitizer_environment(builder.tools().compiler, chosen, builder.environment)
     report("programs that load it need: " + " ".join(f"{name}={shlex.quote(text)}" for name, text in variables.items()))

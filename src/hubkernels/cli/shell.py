@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -13,20 +13,19 @@ from hubkernels.cli.console import note, report, say, say_json
 from hubkernels.cli.options import (
     HERE,
     Cores,
+    Debug,
     Jobs,
     Json,
     MaxJobs,
+    Memory,
     Packages,
     ProjectFolder,
     Verbose,
     open_target,
     settings,
 )
+from hubkernels.cli.target import lone_package
 from hubkernels.errors import InputError, Problem
-
-if TYPE_CHECKING:
-    from hubkernels.cli.target import Target
-    from hubkernels.model.project import Package
 
 OneVariant = Annotated[
     str | None,
@@ -57,7 +56,7 @@ def devshell(  # noqa: PLR0913, PLR0917 - one parameter an option
     from hubkernels.model.variant import Variant  # noqa: PLC0415
 
     builder, target = open_target(project, packages)
-    package = _lone(target)
+    package = lone_package(target, "a shell")
     chosen = choose(builder.decide(package), package, [variant] if variant else ())[0]
     if not isinstance(chosen, Variant):
         raise InputError(
@@ -78,7 +77,9 @@ def serve(  # noqa: PLR0913, PLR0917 - one parameter an option
     command: Command = None,
     print_env: PrintEnv = False,
     jobs: Jobs = None,
+    memory: Memory = None,
     verbose: Verbose = False,
+    debug: Debug = False,
     json: Json = False,
     _max_jobs: MaxJobs = None,
     cores: Cores = None,
@@ -86,7 +87,7 @@ def serve(  # noqa: PLR0913, PLR0917 - one parameter an option
     """Build what has changed, then start a shell where kernels are found: by import, and by the client's get_kernel."""
     from hubkernels.build.shell import client_variables, importable, python_variables  # noqa: PLC0415
 
-    builder, target = open_target(project, packages, settings(jobs or cores, verbose=verbose))
+    builder, target = open_target(project, packages, settings(jobs or cores, memory, verbose=verbose, debug=debug))
     tags = [variant] if variant else []
     first: dict[str, str] = {}
     for artifact in builder.build_all(target.packages, tags, report, leave_out=not target.named):
@@ -98,13 +99,6 @@ def serve(  # noqa: PLR0913, PLR0917 - one parameter an option
         report(line)
     variables = {**python_variables([folder for folder in folders if folder], os.environ), **for_client}
     _enter(variables, command, print_env=print_env, json=json)
-
-
-def _lone(target: Target) -> Package:
-    if len(target.packages) > 1:
-        names = ", ".join(package.name for package in target.packages)
-        raise InputError(Problem(f"a shell is for one package; there are {names}", hint="name one"))
-    return target.packages[0]
 
 
 def _enter(variables: Mapping[str, str], command: str | None, *, print_env: bool, json: bool) -> None:

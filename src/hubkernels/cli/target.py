@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from hubkernels.config.members import is_project
 from hubkernels.errors import InputError, Problem
 
 if TYPE_CHECKING:
@@ -32,13 +31,11 @@ def find_target(given: Path, words: Sequence[str]) -> Target:
     from hubkernels.build.many import find_packages  # noqa: PLC0415 - `--help` does without
     from hubkernels.config import read_project  # noqa: PLC0415
 
-    folders = [word for word in words if _is_path(word)]
+    folders = _folders(given, words)
     project = None
     if not folders and is_project(given):
         project = read_project(given)
         folders = [word for word in _strangers(project, words) if is_project(Path(word))]
-    elif not folders:
-        folders = [word for word in words if is_project(Path(word))]
     if folders:
         project = read_project(_lone_folder(given, folders))
     project = project or read_project(given)
@@ -49,14 +46,32 @@ def find_target(given: Path, words: Sequence[str]) -> Target:
 
 def folder_of(given: Path, words: Sequence[str]) -> Path:
     """The folder that would be read, as far as the words alone tell."""
-    folders = [word for word in words if _is_path(word)]
-    if not folders and not is_project(given):
-        folders = [word for word in words if is_project(Path(word))]
+    folders = _folders(given, words)
     return Path(folders[0]) if folders else given
+
+
+def lone_package(target: Target, what: str) -> Package:
+    """The one package of the target. what: for which one is needed; the error begins with it."""
+    if len(target.packages) > 1:
+        names = ", ".join(package.name for package in target.packages)
+        raise InputError(Problem(f"{what} is for one package; there are {names}", hint="name one"))
+    return target.packages[0]
 
 
 def _is_path(word: str) -> bool:
     return os.sep in word or word in {os.curdir, os.pardir}
+
+
+def is_project(folder: Path) -> bool:
+    from hubkernels.config import members  # noqa: PLC0415 - `--help` does without
+
+    return members.is_project(folder)
+
+
+def _folders(given: Path, words: Sequence[str]) -> list[str]:
+    """Those of the words that are folders whatever packages there are."""
+    folders = [word for word in words if _is_path(word)]
+    return folders or ([] if is_project(given) else [word for word in words if is_project(Path(word))])
 
 
 def _strangers(project: Project, words: Sequence[str]) -> list[str]:

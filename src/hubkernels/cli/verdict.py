@@ -28,7 +28,7 @@ class Subject:
     @property
     def folder(self) -> Path:
         """The folder of the package's artifacts."""
-        return self.builder.places.build / self.package.name
+        return self.builder.places.package(self.package.name)
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,6 @@ import tomli
 
 from hubkernels.model.version import Version
 
-LIMITED_API = Version((3, 9))
-"""The Python whose stable ABI artifacts keep to: one binary for every later Python."""
-
 
 @dataclass(frozen=True)
 class AbiPolicy:

@@ -13,7 +13,7 @@ from hubkernels.model.project import KernelSection, Package, Torch, TorchNoarch,
 from hubkernels.model.version import Version
 
 
-def check_package(reader: Reader, package: Package) -> None:
+def cross_check(reader: Reader, package: Package) -> None:
     """Note every contradiction. reader: the package's tables."""
     _sections_for_undeclared_backends(reader, package)
     _sections_beside_noarch(reader, package)

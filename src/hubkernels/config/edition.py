@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hubkernels.config.crosschecks import check_package
+from hubkernels.config.crosschecks import cross_check
 from hubkernels.config.document import Problems, RawTable
-from hubkernels.config.flags import chooses_isa
 from hubkernels.config.older import missing_in_3, old_edition
 from hubkernels.config.reader import Defaults, Reader
 from hubkernels.config.values import (
@@ -22,9 +21,10 @@ from hubkernels.config.values import (
     read_repo_id,
 )
 from hubkernels.errors import did_you_mean
-from hubkernels.model.backend import BACKENDS, CUDA, ROCM, Backend
-from hubkernels.model.isa import ISAS
+from hubkernels.model.backend import BACKENDS, Backend
+from hubkernels.model.isa import EVERY_MACHINE, ISAS, reach
 from hubkernels.model.project import (
+    NAME_RULE,
     PACKAGE_NAME,
     Framework,
     KernelSection,
@@ -42,7 +42,8 @@ LAST_OLD_EDITION = 3
 MIGRATE = "kernel-builder update-build"
 
 TORCH_KEYS = ("cxx-flags", "include", "maxver", "minver", "pyext", "src", "stable-abi")
-NOARCH_KEYS = ("cuda_capabilities", "pyext", "rocm_archs")  # snake case is upstream's own here
+NOARCH_ARCHS = {b: b.archs_key.replace("-", "_") for b in BACKENDS.values() if b.archs_key}  # upstream's own spelling
+NOARCH_KEYS = ("pyext", *NOARCH_ARCHS.values())
 TVM_FFI_KEYS = ("cxx-flags", "include", "pyext", "src")
 GENERAL_KEYS: Mapping[str, int] = {  # with the edition that brought each
     "name": 4,
@@ -104,7 +105,7 @@ def read_package(table: RawTable, problems: Problems, root: Path, form: Form) ->
     own = replace(problems, warnings=[])
     reader = Reader(table, (), own, form.package_keys)
     package = _read_tables(reader, root, form)
-    check_package(reader, package)
+    cross_check(reader, package)
     return replace(package, warnings=tuple(own.warnings))
 
 
@@ -195,7 +196,7 @@ def _package_name(general: Reader) -> str:
         general.complain(
             f'"{name}" is not a package name',
             "name",
-            hint="lower-case letters, digits and dashes; a letter first, no dash last: my-kernel, relu2d",
+            hint=NAME_RULE,
         )
     return name
 
@@ -241,8 +242,7 @@ def _torch(torch: Reader, edition: int) -> Torch:
 def _torch_noarch(noarch: Reader, _: int) -> TorchNoarch:
     return TorchNoarch(
         read_python_suffixes(noarch),
-        read_archs(noarch, CUDA, "cuda_capabilities"),
-        read_archs(noarch, ROCM, "rocm_archs"),
+        {backend.name: read_archs(noarch, backend, key) for backend, key in NOARCH_ARCHS.items()},
     )
 
 
@@ -341,7 +341,7 @@ def _isa(section: Reader) -> str | None:
     if isa is not None and isa not in ISAS:
         section.complain(f"unknown isa {isa}", "isa", hint=did_you_mean(isa, ISAS))
     for index, word in section.numbered_texts("cxx-flags") if isa else ():
-        if chooses_isa(word):
+        if reach(word) > EVERY_MACHINE:
             what = f"isa gives the flags of the instruction set, beside it stands {word}"
             section.complain(what, "cxx-flags", index, hint="drop the flag, or the isa")
     return isa

@@ -6,7 +6,7 @@ import re
 
 from hubkernels.model.backend import BACKENDS
 
-_OURS = frozenset({"", "-", "-o", "-c", "-E", "-S", "-fsyntax-only", "-fgnu-unique", "-B", "-ccbin", "-odir"})
+_OURS = frozenset({"", "-", "-o", "-c", "-E", "-S", "-fsyntax-only", "-fgnu-unique", "-ccbin", "-odir"})
 _OURS_BY_START = (
     *(
         "-M",
@@ -18,7 +18,19 @@ _OURS_BY_START = (
         "--output-directory",
         "--compiler-bindir",
     ),
-    *("-ccbin=", "-wrapper", "-fplugin", "-specs=", "--specs="),
+    *("-ccbin=", "-wrapper", "-specs=", "--specs="),
+)
+_READ_UNSEEN = (
+    *("-B", "--prefix", "--sysroot", "-isysroot", "--gcc-toolchain", "--gcc-install-dir", "--config", "-Xclang"),
+    *("-Xassembler", "-Wa,-I", "-fno-integrated-as", "-no-integrated-as", "-fplugin", "-fpass-plugin", "-fmodule"),
+    *("-fprebuilt-module", "-fprofile-use", "-fprofile-instr-use", "-fprofile-sample-use", "-fprofile-list"),
+    *("-fauto-profile", "-fbranch-probabilities"),
+)
+"""Beginnings of flags by which a compiler takes other parts of itself, or reads files that it does not list."""
+
+# Of libraries, those that every link has where a symbol of theirs is used are no mistake.
+_OF_THE_LINK = re.compile(
+    r"-l(?!(?:ineinfo|to|gomp|m|dl|pthread|rt|c)$).*|-L.*|-Wl,.*|-Xlinker.*|-fuse-ld=.*|-static|-shared|-rdynamic"
 )
 _FILES_OF_AS = ("-a", "-o", "-I", "--MD")
 """What makes the assembler write a file beside the object, or search folders that nothing looks at."""
@@ -30,25 +42,32 @@ _OURS_TO_DEFINE = frozenset(
 )
 _ARCHS_BY_START = ("-gencode", "--generate-code", "-arch", "--gpu-architecture", "--gpu-code", "--offload-arch")
 _NATIVE = frozenset({"-march=native", "-mcpu=native", "-mtune=native"})
-_TUNING = ("-mtune=", "-mprefer-vector-width=", "-mno-")
 
 
 def why_refused(word: str, before: str = "") -> tuple[str, str | None] | None:
     """What is wrong with a word, and a hint. before: the word before it."""
-    if word.count("$<") > _MOST_EXPRESSIONS:
-        return f"has a word with more than {_MOST_EXPRESSIONS} expressions of CMake", "write the flag itself"
-    if "$<" in word:  # an expression of CMake: any part of it may become a flag
-        parts = (why_refused(part, before) for part in re.split("[:;<>]", word) if part)
-        return next((found for found in parts if found), None)
+    if "$<" in word:
+        return _why_expression_refused(word, before)
     if word.startswith(("@", *_FROM_FILE)) or ",@" in word or (word.startswith("-X") and "=@" in word):
         return f"reads flags from a file: {word}", "write its flags here: a change of the file would not be seen"
-    to_assembler = [word] if before == "-Xassembler" else word.split(",")[1:] if word.startswith("-Wa,") else []
+    to_assembler = word.split(",")[1:] if word.startswith("-Wa,") else []
     if word in _OURS or word.startswith(_OURS_BY_START) or any(part.startswith(_FILES_OF_AS) for part in to_assembler):
         return f"has a flag that is the builder's to give: {word!r}", None
+    if word.startswith(_READ_UNSEEN):
+        hint = "a change of it would not be seen: leave it to a script that CXX names, which is known by what it does"
+        return f"has a flag that brings in what no compiler lists: {word!r}", hint
     whole = before + word if before in {"-D", "-U"} else word
     if whole.startswith(("-D", "-U")) and whole[2:].partition("=")[0] in _OURS_TO_DEFINE:
         return f"has a macro that is the builder's to define: {whole!r}", None
     return None
+
+
+def _why_expression_refused(word: str, before: str) -> tuple[str, str | None] | None:
+    """Any part of an expression of CMake may become a flag."""
+    if word.count("$<") > _MOST_EXPRESSIONS:
+        return f"has a word with more than {_MOST_EXPRESSIONS} expressions of CMake", "write the flag itself"
+    parts = (why_refused(part, before) for part in re.split("[:;<>]", word) if part)
+    return next((found for found in parts if found), None)
 
 
 def why_suspicious(word: str) -> tuple[str, str] | None:
@@ -58,9 +77,7 @@ def why_suspicious(word: str) -> tuple[str, str] | None:
     if word.startswith(_ARCHS_BY_START):
         hint = "cuda-capabilities and rocm-archs: what metadata.json says comes from there"
         return f"chooses architectures, which have a key of their own: {word}", hint
+    if _OF_THE_LINK.fullmatch(word):
+        hint = "kernels link the libraries that every machine has: drop it, or compile that library's sources"
+        return f"has a flag of the link, which it never reaches: {word}", hint
     return None
-
-
-def chooses_isa(word: str) -> bool:
-    """Whether a flag changes the instruction set that g++ and clang compile for."""
-    return word.startswith("-m") and not word.startswith(_TUNING)

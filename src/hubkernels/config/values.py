@@ -6,7 +6,7 @@ from hubkernels.config.reader import Reader
 from hubkernels.errors import did_you_mean, nearest
 from hubkernels.model.arch import FAMILIES, TABLE_DATE, Family
 from hubkernels.model.backend import Backend
-from hubkernels.model.client import COMMIT, GIT_URL, LICENSES, PYTHON_DEPENDS, REPO_ID, is_branch
+from hubkernels.model.client import COMMIT, GIT_URL, LICENSES, PYTHON_DEPENDS, REPO_ID, REPO_RULE, is_branch
 from hubkernels.model.project import PYTHON_SUFFIXES, KernelDependency
 
 
@@ -32,8 +32,7 @@ def read_git_url(general: Reader, key: str) -> str | None:
 def read_repo_id(reader: Reader, *, required: bool = False) -> str | None:
     found = reader.required_text("repo-id") if required else reader.text("repo-id")
     if found is not None and "repo-id" in reader.table and not REPO_ID.fullmatch(found):
-        hint = "OWNER/NAME: letters, digits, - _ . with no two of - and . in a row, at most 96 characters"
-        reader.complain(f'"{found}" is not a repository of the Hub', "repo-id", hint=hint)
+        reader.complain(f'"{found}" is not a repository of the Hub', "repo-id", hint=REPO_RULE)
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 
 import tomli
@@ -22,6 +23,7 @@ class VariantRow:
     platforms: tuple[Platform, ...]
 
 
+@cache
 def load_variant_table() -> tuple[VariantRow, ...]:
     """The table that ships with hubkernels."""
     text = resources.files(__package__).joinpath("variants.toml").read_text(encoding="utf-8")

@@ -12,15 +12,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hubkernels.build.pipeline import Builder
-from hubkernels.build.sources import Group, source_groups
+from hubkernels.build.scan import SEARCH_FLAGS
+from hubkernels.build.sources import Group, source_groups, tier
 from hubkernels.model.backend import CPU, CUDA, ROCM, XPU, Backend
 from hubkernels.model.project import Package, Torch
 from hubkernels.model.variant import Variant
 from hubkernels.model.version import Version
 from hubkernels.toolchain.cpu import LIBRARIES
 
-BUILT_HERE = (CPU, CUDA, ROCM, XPU)
-"""Backends that the tree can be built for."""
+WITH_CMAKE = (CPU, CUDA, ROCM, XPU)
+"""Backends that the tree has CMake code for."""
 
 DEVICE_LIBRARIES: Mapping[str, tuple[str, ...]] = {
     "cuda": ("torch_cuda", "c10_cuda"),
@@ -28,7 +29,9 @@ DEVICE_LIBRARIES: Mapping[str, tuple[str, ...]] = {
     "xpu": ("torch_xpu", "c10_xpu"),
 }
 _KERNEL_DIR = "${KERNEL_DIR}"
-_TAKES_A_PATH = frozenset({"-I", "-isystem", "-iquote", "-idirafter", "-include"})
+_TAKES_A_PATH = (*SEARCH_FLAGS, "-include")
+_PREPROCESSOR = ("-I", "-D", "-U")
+"""Of cxx-flags, which are the host compiler's, what a device compiler takes too."""
 
 
 def cmake_lists(package: Package, builder: Builder, kernel: str, unique_id: str) -> str:
@@ -53,8 +56,8 @@ def cmake_lists(package: Package, builder: Builder, kernel: str, unique_id: str)
 
 
 def tree_backends(package: Package) -> tuple[Backend, ...]:
-    """The backends of the package that the tree can be built for."""
-    return tuple(backend for backend in package.backends if backend in BUILT_HERE)
+    """The backends of the package that the tree has CMake code for."""
+    return tuple(backend for backend in package.backends if backend in WITH_CMAKE)
 
 
 def tree_variant(package: Package, backend: Backend, builder: Builder, torch: Version | None = None) -> Variant:
@@ -78,7 +81,8 @@ class _Part:
         # Only flags of the linker: what a build links to instead of this machine's libraries is its own affair.
         yield from _set("LINK_FLAGS", [word for word in self.builder.tools().link_flags() if word.startswith("-Wl,")])
         yield 'include("${CMAKE_CURRENT_LIST_DIR}/cmake/kernel.cmake")'
-        for group in source_groups(self.package, variant, self.builder.tools().compiler.family):
+        # In the order of a build's link: of equal inline functions, the copy that every machine can run is the first.
+        for group in sorted(source_groups(self.package, variant, None), key=lambda group: tier(group.flags)):
             yield from self._section(group)
         yield "kernel_library("
         yield f'  TAG "{_tag(variant)}"'
@@ -87,16 +91,20 @@ class _Part:
         yield ")"
 
     def _section(self, group: Group) -> Iterator[str]:
-        found = {("kernel", section.name): section for section in self.package.sections_for(self.backend)}
-        section = next((found[key] for key in group.keys if key in found), None)
-        for_devices = section is not None and self.backend.archs_key is not None
-        if section and for_devices:
-            yield f"device_arch_flags({' '.join(('archs', *map(_quoted, section.archs)))})"
+        sections = [s for s in self.package.sections_for(self.backend) if ("kernel", s.name) in group.keys]
+        flags, device_flags = list(_in_project(group.flags)), [word for s in sections for word in s.device_flags]
+        variables = []
+        if self.backend.archs_key is not None:
+            device_flags = [*(word for word in flags if word.startswith(_PREPROCESSOR)), *device_flags]
+            if sections:
+                archs = dict.fromkeys(arch for section in sections for arch in section.archs)
+                yield f"device_arch_flags({' '.join(('archs', *map(_quoted, archs)))})"
+                variables = ["${archs}"]
         name = "_".join(("section", *(word for key in group.keys for word in key)))
         yield f"kernel_section({re.sub(r'[^a-zA-Z0-9_]', '_', name)}"
         yield from _list("SOURCES", group.sources)
-        yield from _list("FLAGS", [_flag(word) for word in _in_project(group.flags)])
-        yield from _list("DEVICE_FLAGS", section.device_flags if section else (), ("${archs}",) if for_devices else ())
+        yield from _list("FLAGS", _guarded(flags))
+        yield from _list("DEVICE_FLAGS", _guarded(device_flags), variables)
         yield ")"
 
     def _flags(self) -> Iterator[str]:
@@ -149,9 +157,10 @@ def _list(name: str, words: Sequence[str], variables: Sequence[str] = ()) -> Ite
         yield from (f"    {word}" for word in (*variables, *(_quoted(word) for word in words)))
 
 
-def _flag(word: str) -> str:
-    """A flag inside of a generator expression."""
-    return word.replace(">", "$<ANGLE-R>")
+def _guarded(flags: Iterable[str]) -> Sequence[str]:
+    """Flags as they stand in a generator expression. One that is such an expression stays, and may hold several."""
+    parts = (word.split(";") if "$<" in word else (word.replace(">", "$<ANGLE-R>"),) for word in flags)
+    return [word for several in parts for word in several]
 
 
 def _in_project(flags: Sequence[str]) -> Iterator[str]:

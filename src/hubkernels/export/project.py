@@ -5,14 +5,14 @@ from __future__ import annotations
 import posixpath
 import shutil
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from hubkernels.build.pipeline import Builder
 from hubkernels.build.report import Report
-from hubkernels.build.scan import HEADERS, search_folders
-from hubkernels.build.sources import USUAL_FOLDERS, shipped_python
+from hubkernels.build.scan import HEADERS
+from hubkernels.build.sources import Key, shipped_python
 from hubkernels.config import load_project
 from hubkernels.config.document import RawTable
 from hubkernels.config.edition import NEWEST_EDITION
@@ -21,14 +21,17 @@ from hubkernels.config.load import find_tables
 from hubkernels.config.members import BUILD_TOML
 from hubkernels.config.positions import KeyPath
 from hubkernels.errors import CheckFailedError, InputError, Problem
+from hubkernels.export.files import licences, named_sources, search_of
 from hubkernels.export.includes import Move, Tree, write_source
 from hubkernels.export.layout import field_paths
 from hubkernels.export.toml import edition5, write_toml
 from hubkernels.host.files import disk_errors, read_errors, replace_folder
-from hubkernels.model.project import KernelSection, Package, Torch, TorchNoarch, TvmFfi
+from hubkernels.model.project import Package, Project, TorchNoarch
 from hubkernels.model.variant import Variant
 
-LICENCES = ("LICENSE*", "LICENCE*", "COPYING*", "NOTICE*")
+_MARK = "# Written by `kernel-builder export`: "
+"""How the build.toml of an export begins; the rest of the line is the package's name."""
+
 _FIELD_FILES = ("CARD.md", "benchmarks/benchmark*.py")
 """What upstream's form has beside the sources, in the folder of its build.toml."""
 
@@ -49,6 +52,7 @@ def export_project(package: Package, builder: Builder, folder: Path, report: Rep
     when the copy would read other headers than the package does.
     """
     folder = folder.absolute()
+    _refuse_own_sources(folder, builder.project)
     _refuse_in_the_way(folder, package, force=force)
     with disk_errors(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -56,7 +60,7 @@ def export_project(package: Package, builder: Builder, folder: Path, report: Rep
     with scratch as name:
         staged = Path(name) / "project"
         variants = [v for v in builder.decide(package).accepted if isinstance(v, Variant)]
-        if not variants and package.sections:
+        if not variants and not isinstance(package.framework, TorchNoarch):
             report(f"{package.name}: no variant can be built here, so no compiler has looked at the copy")
         read = {variant: headers_read(package, variant, builder) for variant in variants}
         paths, contents = collect(package, frozenset().union(*read.values()))
@@ -85,7 +89,8 @@ def collect(package: Package, read: Collection[str]) -> tuple[Mapping[str, str],
     tree = Tree(package.root, search_of(package))
     for path in read:
         tree.refuse_outside(path, "a source")
-    sources = tree.reach({*sources_of(package), *read})
+    named = named_sources(package)
+    sources = tree.reach({*(path for paths in named.values() for path in paths), *read})
     python = [source for _, source in shipped_python(package)]
     paths = field_paths((*sources, *python), package)
     contents: dict[str, Path | bytes] = {paths[path]: package.root / path for path in python}
@@ -94,58 +99,34 @@ def collect(package: Package, read: Collection[str]) -> tuple[Mapping[str, str],
         rewritten = {path: move.rewrite(path) for path in sources}
         needed = frozenset().union(*(folders for _, folders in rewritten.values()))
         contents |= {paths[path]: write_source(text) for path, (text, _) in rewritten.items()}
-        contents[BUILD_TOML] = _build_toml(package, edition5(table, _src(package, tree, paths), needed))
+        contents[BUILD_TOML] = _build_toml(package, edition5(table, _src(package, named, tree, paths), needed))
     else:
         _refuse_older_edition(package, table)
         contents |= {path: package.root / path for path in sources}
         contents |= {path: package.root / path for path in _beside(package)}
-        contents[BUILD_TOML] = package.root / BUILD_TOML
+        with read_errors(package.root / BUILD_TOML):
+            contents[BUILD_TOML] = _marked(package, (package.root / BUILD_TOML).read_bytes())
     contents |= {path: package.root / path for path in package.parity}
     return paths, contents
 
 
-def _src(package: Package, tree: Tree, paths: Mapping[str, str]) -> dict[KeyPath, list[str]]:
+def _src(
+    package: Package, named: Mapping[Key, Sequence[str]], tree: Tree, paths: Mapping[str, str]
+) -> dict[KeyPath, list[str]]:
     """What each table names: its sources, then the headers that they reach.
 
     Upstream's Nix build sees no other file. Headers that only a compiler finds go to the first table.
     """
-    found = {key: list(tree.reach(group.sources)) for key, group in _tables(package).items()}
+    found = {key: list(tree.reach(sources)) for key, sources in named.items()}
     python = f"{package.python_source}/"
     left = [path for path in set(paths).difference(*found.values()) if not path.startswith(python)]
     if left:
         found[next(iter(found))] += left
-    named = {key: [posixpath.normpath(path) for path in group.sources] for key, group in _tables(package).items()}
+    own = {key: [posixpath.normpath(path) for path in sources] for key, sources in named.items()}
     return {
-        key: [paths[path] for path in (*named[key], *sorted(set(reached) - set(named[key])))]
+        key: [paths[path] for path in (*own[key], *sorted(set(reached) - set(own[key])))]
         for key, reached in found.items()
     }
-
-
-def search_of(package: Package) -> tuple[str, ...]:
-    """Folders of the project where any source of the package looks for headers."""
-    own = [
-        folder for group in _tables(package).values() for folder in (*group.include, *search_folders(group.cxx_flags))
-    ]
-    usual = (folder for folder in USUAL_FOLDERS if (package.root / folder).is_dir())
-    return tuple(dict.fromkeys(posixpath.normpath(folder) for folder in (*own, *usual)))
-
-
-def _tables(package: Package) -> Mapping[KeyPath, Torch | TvmFfi | KernelSection]:
-    """The binding and the kernel sections, for every backend, by the keys of their tables."""
-    framework = package.framework
-    sections: dict[KeyPath, Torch | TvmFfi | KernelSection] = {("kernel", s.name): s for s in package.sections}
-    if isinstance(framework, TorchNoarch):
-        return sections
-    return {("torch" if isinstance(framework, Torch) else "tvm-ffi",): framework, **sections}
-
-
-def sources_of(package: Package) -> Iterator[str]:
-    """Every file that build.toml names as a source, for any backend."""
-    for path in (path for group in _tables(package).values() for path in group.sources):
-        if not (package.root / path).is_file():
-            what = f"source file does not exist: {path}"
-            raise InputError(Problem(what, str(package.root / BUILD_TOML), "`kernel-builder check config` says where"))
-        yield path
 
 
 def _build_toml(package: Package, table: RawTable) -> bytes:
@@ -153,7 +134,17 @@ def _build_toml(package: Package, table: RawTable) -> bytes:
     if package.parity:
         note = "# For `kernel-builder check parity` and `bench`, in a workspace: edition 5 has no key for cases."
         text = f"{note}\n# parity = {toml_value(list(package.parity))}\n\n{text}"
-    return text.encode()
+    return _marked(package, text.encode())
+
+
+def _marked(package: Package, text: bytes) -> bytes:
+    """The text of a build.toml that begins with the mark of an export of the package."""
+    line = _mark(package)
+    return text if text.startswith(line) else line + text
+
+
+def _mark(package: Package) -> bytes:
+    return f"{_MARK}{package.name}\n".encode()
 
 
 def _refuse_older_edition(package: Package, table: RawTable) -> None:
@@ -165,16 +156,6 @@ def _refuse_older_edition(package: Package, table: RawTable) -> None:
 def _beside(package: Package) -> Iterator[str]:
     for pattern in _FIELD_FILES:
         yield from (path.relative_to(package.root).as_posix() for path in sorted(package.root.glob(pattern)))
-
-
-def licences(package: Package, root: Path, report: Report) -> dict[str, Path]:
-    """The licence files that lie nearest: in the package's folder, or in that of its project, ``root``."""
-    for folder in (package.root, root):
-        found = {path.name: path for pattern in LICENCES for path in sorted(folder.glob(pattern)) if path.is_file()}
-        if found:
-            return found
-    report(f"{package.name}: there is no licence file in {package.root} to go along")
-    return {}
 
 
 def _write(contents: Mapping[str, Path | bytes], folder: Path) -> None:
@@ -199,6 +180,16 @@ def _compare(folder: Path, variant: Variant, builder: Builder, expected: Collect
         raise CheckFailedError(Problem("\n".join((what, *listed)), hint="two headers with one name are in the way"))
 
 
+def _refuse_own_sources(folder: Path, project: Project) -> None:
+    """Raise InputError for a folder that is one of the project's, or has one in it: to replace it would delete them."""
+    target = folder.resolve()
+    packages = (*(package.root for package in project.packages), *(member.root for member in project.unreadable))
+    for root in dict.fromkeys(path.resolve() for path in (project.root, *packages)):
+        if root.is_relative_to(target):
+            what = f"{folder} has the sources in it: {root}"
+            raise InputError(Problem(what, hint="export to a folder of its own"))
+
+
 def _refuse_in_the_way(folder: Path, package: Package, *, force: bool) -> None:
     """Only an earlier export is replaced, and only when that is wished."""
     if not folder.is_symlink() and (not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))):
@@ -206,6 +197,6 @@ def _refuse_in_the_way(folder: Path, package: Package, *, force: bool) -> None:
     if not force:
         raise InputError(Problem(f"{folder} is there already", hint="choose another folder, or --force to replace it"))
     text = (folder / BUILD_TOML).read_bytes() if (folder / BUILD_TOML).is_file() else b""
-    if folder.is_symlink() or (folder / ".git").exists() or f'name = "{package.name}"'.encode() not in text:
+    if folder.is_symlink() or (folder / ".git").exists() or not text.startswith(_mark(package)):
         what = f"{folder} is no earlier export of {package.name}: it is not replaced"
         raise InputError(Problem(what, hint="export to a new folder, then copy what you need"))

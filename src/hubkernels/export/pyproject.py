@@ -17,13 +17,13 @@ from hubkernels.build.pipeline import Builder
 from hubkernels.build.plan import OPS_PY, UID_LENGTH
 from hubkernels.build.sources import shipped_python
 from hubkernels.errors import InputError, Problem
-from hubkernels.export.cmake import BUILT_HERE, cmake_lists, tree_backends, tree_variant
+from hubkernels.export.cmake import WITH_CMAKE, cmake_lists, tree_backends, tree_variant
+from hubkernels.export.files import named_sources, search_of
 from hubkernels.export.includes import Tree
-from hubkernels.export.project import search_of, sources_of
 from hubkernels.export.toml import write_toml
 from hubkernels.host.files import hash_file
 from hubkernels.host.git import git_state
-from hubkernels.model.artifact import metadata
+from hubkernels.model.artifact import LIMITED_API, metadata
 from hubkernels.model.backend import Backend
 from hubkernels.model.project import Package, Torch
 
@@ -56,7 +56,8 @@ def stamp(
 
 def _content_id(package: Package) -> str:
     tree = Tree(package.root, search_of(package))
-    files = sorted({*tree.reach(tuple(sources_of(package))), *(path for _, path in shipped_python(package))})
+    named = {path for paths in named_sources(package).values() for path in paths}
+    files = sorted({*tree.reach(named), *(path for _, path in shipped_python(package))})
     lines = "".join(f"{path} {hash_file(package.root / path)}\n" for path in files)
     return base64.b32encode(hashlib.sha256(lines.encode()).digest()).decode().lower()[:UID_LENGTH]
 
@@ -69,7 +70,7 @@ def render_tree(package: Package, builder: Builder, target: Path, mark: Stamp) -
         hint = "`kernel-builder export` writes upstream's form first" if package.home else "it has no [torch] sources"
         raise InputError(Problem(what, where=str(package.root / "build.toml"), hint=hint))
     if not tree_backends(package):
-        names = ", ".join(backend.name for backend in BUILT_HERE)
+        names = ", ".join(backend.name for backend in WITH_CMAKE)
         raise InputError(Problem(f"{package.name} has no CMake tree", hint=f"there is one for {names}"))
     kernel = os.path.relpath(package.root.resolve(), target.resolve())
     words = {"PYTHON_NAME": package.python_name, "UNIQUE_ID": mark.unique_id}
@@ -117,7 +118,7 @@ def _pyproject(package: Package, kernel: str) -> str:
         "project": {
             "name": package.name,
             "version": str(package.version),
-            "requires-python": ">=3.9",
+            "requires-python": f">={LIMITED_API}",
             "dependencies": ["torch"],
         },
         "tool": {

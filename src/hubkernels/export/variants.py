@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from hubkernels.build.select import candidates
-from hubkernels.check.builds import find_variants
+from hubkernels.build.artifacts import choose_built, strays, variants_by_tag
 from hubkernels.config.variant_table import load_variant_table
-from hubkernels.errors import InputError, Problem, did_you_mean
+from hubkernels.errors import InputError, Problem
 from hubkernels.model.project import Package
 from hubkernels.model.variant import AnyVariant
 
@@ -18,13 +17,11 @@ def built_variants(package: Package, folder: Path, tags: Sequence[str]) -> Mappi
 
     Raises InputError for a tag that is not built, and for a folder that is no variant of build.toml now.
     """
-    built = {path.name: path for path in find_variants(folder)}
-    if missing := [tag for tag in tags if tag not in built]:
-        hint = did_you_mean(missing[0], built)
-        raise InputError(*(Problem(f"{package.name} has no built variant {tag}", hint=hint) for tag in missing))
-    known = {variant.tag: variant for variant in candidates(package, load_variant_table())}
-    chosen = {tag: path for tag, path in built.items() if not tags or tag in tags}
-    if strays := [path for tag, path in chosen.items() if tag not in known]:
-        hint = "delete it, or choose others with --variant"
-        raise InputError(*(Problem(f"{path} is no variant of build.toml now", hint=hint) for path in strays))
+    chosen, rows = choose_built(folder, tags), load_variant_table()
+    hint = "delete it, or choose others with --variant"
+    if problems := [
+        Problem(f"{path} is no variant of build.toml now", hint=hint) for path in strays(chosen, package, rows)
+    ]:
+        raise InputError(*problems)
+    known = variants_by_tag(package, rows)
     return {path: known[tag] for tag, path in chosen.items()}

@@ -9,25 +9,24 @@ import io
 import re
 import zipfile
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
 from hubkernels import __version__
 from hubkernels.check.abi import check_abi
 from hubkernels.check.builds import check_artifact
+from hubkernels.check.violation import Violation
 from hubkernels.config.abi_policy import load_abi_policy
 from hubkernels.errors import CheckFailedError, InputError, Problem
 from hubkernels.host.files import read_errors, write_atomically
 from hubkernels.host.machine import find_torch
-from hubkernels.model.artifact import METADATA
+from hubkernels.model.artifact import LIMITED_API, METADATA
 from hubkernels.model.digest import hashed_files
 from hubkernels.model.project import Package
 from hubkernels.model.variant import AnyVariant, Variant
 
 FIRST_ZIP_TIME, LAST_ZIP_TIME = 315532800, 4354819199  # a zip file's clock begins with 1980 and ends with 2107
-PYTHON = "3.9"
-"""The oldest Python: that of abi3, and of the client's rules for kernels."""
 
 _DISTRIBUTIONS = {"tvm-ffi": "apache-tvm-ffi", "onednn": "onednn-devel"}
 """What pip calls a dependency, where the client has another name for it."""
@@ -63,10 +62,14 @@ def plan_wheel(package: Package, variant: AnyVariant, artifact: Path, licences: 
     Raises CheckFailedError for an artifact that the client would refuse, or that no tag is true of.
     """
     if violations := check_artifact(artifact):
-        raise CheckFailedError(*(Problem(str(violation), hint="build it again") for violation in violations))
+        raise CheckFailedError(*map(_problem, violations))
     _refuse_kernel_depends(package, variant)
     names = sorted((*hashed_files(artifact), METADATA))
-    tag = f"cp39-abi3-{_platform_tag(variant, artifact)}" if isinstance(variant, Variant) else "py3-none-any"
+    tag = (
+        f"cp{LIMITED_API.digits}-abi3-{_platform_tag(variant, artifact)}"
+        if isinstance(variant, Variant)
+        else "py3-none-any"
+    )
     return Wheel(
         package=package,
         version=_version(package, variant, artifact.name),
@@ -83,8 +86,13 @@ def _platform_tag(variant: Variant, artifact: Path) -> str:
     if platform.os != "linux":
         raise InputError(Problem(f"no wheel tag for {platform}", hint="wheels are written for linux and for noarch"))
     if violations := check_abi(artifact, {artifact.name: variant}, policy, find_torch()).violations:
-        raise CheckFailedError(*(Problem(str(violation), hint="build it again") for violation in violations))
+        raise CheckFailedError(*map(_problem, violations))
     return f"{policy.name}_{platform.cpu}"
+
+
+def _problem(violation: Violation) -> Problem:
+    problem = violation.problem()
+    return replace(problem, hint=problem.hint or "build it again")
 
 
 def write_wheel(wheel: Wheel, folder: Path, epoch: int | None) -> Path:
@@ -162,7 +170,7 @@ def _metadata(wheel: Wheel) -> str:
             _license(package.license),
             *(("License-File", name) for name in sorted(wheel.licences)),
             *(("Project-URL", f"{name}, {link}") for name, link in links.items() if link and link.startswith("http")),
-            ("Requires-Python", f">={PYTHON}"),
+            ("Requires-Python", f">={LIMITED_API}"),
             *(("Requires-Dist", requirement) for requirement in wheel.requires),
         )
     )

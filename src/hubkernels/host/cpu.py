@@ -7,7 +7,7 @@ import platform
 import re
 from pathlib import Path
 
-_CPUINFO = Path("/proc/cpuinfo")
+CPUINFO = Path("/proc/cpuinfo")
 _CPUS = Path("/sys/devices/system/cpu")
 _SUFFIX = {"K": 1 << 10, "M": 1 << 20}
 
@@ -17,7 +17,7 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def cpu_model(cpuinfo: Path = _CPUINFO) -> str:
+def cpu_model(cpuinfo: Path = CPUINFO) -> str:
     """The name that the processor gives itself, with family and model: hypervisors shorten the name."""
     try:
         text = cpuinfo.read_text(encoding="utf-8")
@@ -29,14 +29,19 @@ def cpu_model(cpuinfo: Path = _CPUINFO) -> str:
     return f"{fields['model name']} (family {fields.get('cpu family')}, model {fields.get('model')})"
 
 
-def cpu_identity(cpuinfo: Path = _CPUINFO) -> str:
+def cpu_identity(cpuinfo: Path = CPUINFO) -> str:
     """What compilers see of the processor when they are to compile for the one they run on."""
+    return f"{cpu_model(cpuinfo)}: {' '.join(sorted(cpu_features(cpuinfo)))}"
+
+
+def cpu_features(cpuinfo: Path = CPUINFO) -> frozenset[str]:
+    """Features as compilers name them: Linux writes avx512_bf16 for avx512bf16. None where the system does not tell."""
     try:
         text = cpuinfo.read_text(encoding="utf-8")
     except OSError:
-        return cpu_model(cpuinfo)
-    features = re.search(r"^(?:flags|Features)\s*: (.*)$", text, re.MULTILINE)
-    return f"{cpu_model(cpuinfo)}: {features[1] if features else ''}"
+        return frozenset()
+    found = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
+    return frozenset(found[1].replace("_", "").split()) if found else frozenset()
 
 
 def last_level_cache_bytes(cpus: Path = _CPUS) -> int | None:

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hubkernels.errors import EnvironmentLacksError, Problem
+from hubkernels.model.cpu import cpu_name
 from hubkernels.model.variant import Platform
 from hubkernels.model.version import Version
 
 OLDEST_TORCH = Version((2, 10))
-_CPUS = {"arm64": "aarch64", "AMD64": "x86_64"}  # macOS and Windows say it in their own words
-_BACKEND_LINE = re.compile(r"""^(cuda|hip|xpu)\b[^=\n]*=\s*['"]""", re.MULTILINE)
+_BACKEND_LINE = re.compile(r"""^(cuda|hip|xpu)\b[^=\n]*=\s*['"](\d+(?:\.\d+)?)""", re.MULTILINE)
 _BACKENDS = {"hip": "rocm"}  # torch.version says it in its own words
 _VERSION_LINE = re.compile(r"""^__version__\s*=\s*['"]([^'"]+)['"]""", re.MULTILINE)
 
@@ -26,11 +26,13 @@ class TorchSdk:
     """Headers and libraries of one torch release.
 
     root: the folder of the installed package. backend: the device that it was built for; all of them run on cpu too.
+    cuda: the CUDA release that it was built with, if it was.
     """
 
     release: str
     root: Path
     backend: str = "cpu"
+    cuda: Version | None = None
 
     @property
     def version(self) -> Version:
@@ -54,8 +56,7 @@ class Machine:
 
 
 def this_machine() -> Machine:
-    cpu = platform.machine()
-    return Machine(Platform(_CPUS.get(cpu, cpu), platform.system().lower()), find_torch())
+    return Machine(Platform(cpu_name(platform.machine()), platform.system().lower()), find_torch())
 
 
 def find_torch() -> TorchSdk | None:
@@ -69,7 +70,7 @@ def find_torch() -> TorchSdk | None:
     except OSError:
         return None
     found = _VERSION_LINE.search(text)
-    return TorchSdk(found[1], root, torch_backend(text)) if found else None
+    return TorchSdk(found[1], root, torch_backend(text), torch_cuda(text)) if found else None
 
 
 def torch_backend(text: str, system: str = sys.platform) -> str:
@@ -77,6 +78,12 @@ def torch_backend(text: str, system: str = sys.platform) -> str:
     found = _BACKEND_LINE.search(text)
     usual = "metal" if system == "darwin" else "cpu"
     return _BACKENDS.get(found[1], found[1]) if found else usual
+
+
+def torch_cuda(text: str) -> Version | None:
+    """The CUDA release that a torch was built with, from its version file."""
+    found = _BACKEND_LINE.search(text)
+    return Version.parse(found[2]) if found and found[1] == "cuda" else None
 
 
 def require_torch(machine: Machine) -> TorchSdk:

@@ -9,15 +9,12 @@ from hubkernels.errors import InputError, Problem
 from hubkernels.host.files import write_atomically
 
 
-def write_tree(files: Mapping[str, str], folder: Path, *, overwrite: str | None) -> None:
-    """Write the files. overwrite: the option that allows it, when it was not given.
-
-    Raises InputError that lists what is in the way.
-    """
+def write_tree(files: Mapping[str, str], folder: Path, *, overwrite: bool, hint: str) -> None:
+    """Write the files. Raises InputError that lists what is in the way, with the hint, unless that may be replaced."""
     present = [path for path in files if (folder / path).exists() or (folder / path).is_symlink()]
-    if present and overwrite:
+    if present and not overwrite:
         what = "\n".join((f"{folder} already has", *(f"  - {path}" for path in present)))
-        raise InputError(Problem(what, hint=f"choose another folder, or {overwrite} them"))
+        raise InputError(Problem(what, hint=hint))
     _refuse_links_out(files, folder)
     for path, text in files.items():
         write_atomically(folder / path, text.encode())

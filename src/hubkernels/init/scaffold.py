@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hubkernels.errors import InputError, Problem
+from hubkernels.model.client import REPO_ID, REPO_RULE
 from hubkernels.model.digest import is_bytecode
-from hubkernels.model.project import PACKAGE_NAME
+from hubkernels.model.project import NAME_RULE, PACKAGE_NAME
 
 TEMPLATE = Path(__file__).with_name("template")
 
@@ -35,8 +36,6 @@ _WORKSPACE_PATHS = (
 )
 """Patterns of paths in upstream's form, and their places in a workspace; the first that fits."""
 
-NAME_RULE = "lower-case letters, digits and dashes; a letter first, no dash last: my-kernel, relu2d"
-_OWNER = re.compile(r"[A-Za-z0-9]([-._A-Za-z0-9]*[A-Za-z0-9])?")
 _LICENSE = re.compile(r"[A-Za-z0-9][-.+A-Za-z0-9]*")
 TAKEN = frozenset(
     {
@@ -85,8 +84,8 @@ def parse_start(text: str, license_id: str, backends: tuple[str, ...] = ("cpu",)
     owner, slash, name = text.rpartition("/")
     start = Start(name, license_id, owner or None, backends, form)
     problems = []
-    if slash and not _OWNER.fullmatch(owner):
-        problems.append(Problem(f'"{owner}" is not an owner on the Hub', hint="write OWNER/NAME, or NAME alone"))
+    if slash and not REPO_ID.fullmatch(text):
+        problems.append(Problem(f'"{text}" is not a repository of the Hub', hint=REPO_RULE))
     if not PACKAGE_NAME.fullmatch(name):
         problems.append(Problem(f'"{name}" is not a package name', hint=NAME_RULE))
     elif keyword.iskeyword(name) or {start.python_name, start.class_name} & TAKEN:

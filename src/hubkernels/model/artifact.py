@@ -9,8 +9,11 @@ from typing import Any
 from hubkernels.model.digest import ALGORITHM
 from hubkernels.model.project import KernelDependency, Package, TorchNoarch
 from hubkernels.model.variant import AnyVariant
+from hubkernels.model.version import Version
 
 METADATA = "metadata.json"
+LIMITED_API = Version((3, 9))
+"""The Python whose stable ABI artifacts keep to, abi3: one binary for every later Python."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ def metadata(package: Package, variant: AnyVariant, op_id: str) -> dict[str, Any
     depends = (*package.python_depends, *(own.python_depends if own else ()))
     kernels = (*package.kernel_depends, *(own.kernel_depends if own else ()))
     framework = package.framework
-    archs = sorted(set(framework.archs_for(variant.backend))) if isinstance(framework, TorchNoarch) else []
+    archs = sorted(set(framework.archs.get(variant.backend.name, ()))) if isinstance(framework, TorchNoarch) else []
     links = {"upstream": package.upstream, "source": package.source}
     return {
         "name": package.name,

@@ -27,6 +27,9 @@ _WORD = r"[A-Za-z0-9_]([A-Za-z0-9_]|[-.](?![-.]))*(?<![-.])"
 REPO_ID = re.compile(rf"(?=.{{3,96}}\Z){_WORD}/{_WORD}(?<!\.git)")
 """A repository on the Hub: owner and name; no two of ``-`` and ``.`` in a row, none at an end."""
 
+REPO_RULE = "OWNER/NAME: letters, digits, - _ . with no two of - and . in a row, at most 96 characters"
+"""REPO_ID in words."""
+
 _REFUSED_IN_BRANCH = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(/|\Z)|\A[-/.@]\Z|\A[-/.]|[/.]\Z")
 
 

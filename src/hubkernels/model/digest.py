@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 ALGORITHM = "sha256"
-_OUTSIDE = frozenset({"metadata.json", "metadata.json.sigstore"})
+SIGNATURE = "metadata.json.sigstore"
+_OUTSIDE = frozenset({"metadata.json", SIGNATURE})
 
 
 def digest_folder(folder: Path) -> dict[str, str]:

@@ -12,6 +12,9 @@ from hubkernels.model.backend import Backend
 from hubkernels.model.version import Version
 
 PACKAGE_NAME = re.compile(r"[a-z][-a-z0-9]*[a-z0-9]")
+NAME_RULE = "lower-case letters, digits and dashes; a letter first, no dash last: my-kernel, relu2d"
+"""PACKAGE_NAME in words."""
+
 PYTHON_SUFFIXES = ("py", "pyi")
 
 
@@ -70,15 +73,10 @@ class Torch:
 
 @dataclass(frozen=True)
 class TorchNoarch:
-    """A kernel of Python files alone, ``[torch-noarch]``."""
+    """A kernel of Python files alone, ``[torch-noarch]``. archs: by backend, the devices that it is declared for."""
 
     python_suffixes: tuple[str, ...] = PYTHON_SUFFIXES
-    cuda_capabilities: tuple[str, ...] = ()
-    rocm_archs: tuple[str, ...] = ()
-
-    def archs_for(self, backend: Backend) -> tuple[str, ...]:
-        """The devices of a backend that it is declared for; none stands for all."""
-        return {"cuda": self.cuda_capabilities, "rocm": self.rocm_archs}.get(backend.name, ())
+    archs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -83,6 +83,10 @@ class Decisions:
     rejected: tuple[Rejection, ...]
     left_out: tuple[str, ...] = ()
 
+    @property
+    def tags(self) -> tuple[str, ...]:
+        return (*(variant.tag for variant in self.accepted), *(rejection.variant.tag for rejection in self.rejected))
+
     def on(self, platform: Platform) -> Decisions:
         """Those about variants for one platform."""
         accepted = tuple(variant for variant in self.accepted if _runs_on(variant, platform))

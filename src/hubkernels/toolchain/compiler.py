@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import shlex
 import shutil
@@ -14,14 +15,14 @@ from hubkernels.errors import EnvironmentLacksError, Problem
 from hubkernels.host.files import FileHashes
 from hubkernels.host.process import run
 from hubkernels.model.version import Version
+from hubkernels.toolchain.driver import Driver, ask_driver
 
 CANDIDATES = ("g++", "c++", "clang++")
 OLDEST = {"g++": Version((11,)), "clang": Version((14,))}
 """First releases that compile torch's headers as C++20."""
 
 _MACRO = re.compile(r"^#define (\w+) (.*)$", re.MULTILINE)
-_PARTS = {"g++": ("cc1plus", "as", "ld", "collect2"), "clang": ("clang", "ld")}
-"""Programs that make an object or a library. The driver is none of g++'s: it may be a launcher's second name."""
+_SYSTEM_FOLDERS = re.compile(r"^#include <\.\.\.>.*?$(.*?)^End of search list", re.MULTILINE | re.DOTALL)
 
 RUNTIME = ("crtbeginS.o", "crtendS.o", "libgcc.a", "libstdc++.a")
 """Files of the compiler that are linked into a library."""
@@ -30,8 +31,16 @@ _SEARCH_VARIABLES = frozenset(
     {"CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX"}
     | {"DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES", "LD_RUN_PATH", "GNUTARGET", "LDEMULATION"}
 )
+_FLAG_VARIABLES = ("CCC_", "NIX_CFLAGS", "NIX_CXX", "NIX_LDFLAGS", "NIX_HARDENING")
+"""Beginnings of names: those of Nix have the platform at their end."""
+
 _INSTALL = "on Debian and Ubuntu: apt-get install g++"
 _CXX_HINT = "CXX is a program, with a launcher before it if you like: CXX='ccache g++'"
+_PACKAGES = {
+    "libgcc.a": f"{_INSTALL}; on Fedora and its kin: dnf install gcc-c++",
+    "libstdc++.a": "on Debian and Ubuntu: apt-get install libstdc++-12-dev, or of your release; "
+    "on Fedora and its kin: dnf install libstdc++-static",
+}
 _PROGRAMS = {"g++": "g++", "clang": "clang++"}
 
 
@@ -40,14 +49,16 @@ class Compiler:
     """command: the program, with a launcher such as ccache before it where CXX names one. family: "g++" or "clang".
 
     fingerprint: SHA-256 over the programs that turn a source into an object, and over what is linked to it.
-    runtime: the folder of what is linked: the files of RUNTIME.
+    runtime: the files that are linked to it, by the names of RUNTIME.
+    system: where it looks for headers of its own accord, as it spells the folders, in its order.
     """
 
     command: tuple[str, ...]
     family: str
     version: Version
     fingerprint: str
-    runtime: Path
+    runtime: Mapping[str, Path]
+    system: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.family} {self.version}"
@@ -58,7 +69,11 @@ def compiler_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
     Messages are English, since some are read; ``__DATE__`` is the same on every day.
     """
-    kept = {name: value for name, value in environment.items() if name not in _SEARCH_VARIABLES}
+    kept = {
+        name: value
+        for name, value in environment.items()
+        if name not in _SEARCH_VARIABLES and not name.startswith(_FLAG_VARIABLES)
+    }
     return {**kept, "LC_ALL": "C.UTF-8", "SOURCE_DATE_EPOCH": "315532800"}
 
 
@@ -68,7 +83,8 @@ def find_compiler(environment: Mapping[str, str], hashes: FileHashes) -> Compile
     Raises EnvironmentLacksError when there is none, when it cannot be run, or when it is too old.
     """
     command = _locate(environment)
-    macros = _macros(command, environment)
+    text, system = _ask(command, environment)
+    macros = dict(_MACRO.findall(text))
     family, version = _identify(macros)
     if version < OLDEST[family]:
         raise EnvironmentLacksError(
@@ -78,11 +94,12 @@ def find_compiler(environment: Mapping[str, str], hashes: FileHashes) -> Compile
                 hint=f"install a newer one and name it, for example CXX={_PROGRAMS[family]}-{OLDEST[family]}",
             )
         )
-    digest = hashlib.sha256(macros.get("__VERSION__", "").encode())
-    runtime = _runtime(command[-1], environment)
-    for file in (*_programs(command[-1], family, environment), *(str(runtime / name) for name in RUNTIME)):
+    driver = ask_driver(command, environment)
+    runtime = _runtime(driver, command)
+    digest = hashlib.sha256(json.dumps([sorted(text.splitlines()), driver.words()]).encode())
+    for file in (*driver.files(), *map(str, runtime.values())):
         digest.update((hashes.sha256(file) or "").encode())
-    return Compiler(command, family, version, digest.hexdigest(), runtime)
+    return Compiler(command, family, version, digest.hexdigest(), runtime, system)
 
 
 def _locate(environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -106,14 +123,14 @@ def _words(text: str) -> list[str]:
         raise EnvironmentLacksError(Problem(f"cannot read {text!r}: {error}", "environment: CXX", _CXX_HINT)) from error
 
 
-def _macros(command: tuple[str, ...], environment: Mapping[str, str]) -> dict[str, str]:
-    """The compiler's predefined macros: what it is and how old, whatever its file is called."""
-    done = run((*command, "-dM", "-E", "-x", "c++", "/dev/null"), env=environment)
-    macros = dict(_MACRO.findall(done.output))
-    if done.status or not ("__GNUC__" in macros or "__clang_major__" in macros):
-        why = done.errors.strip() or "it prints no macros"
+def _ask(command: tuple[str, ...], environment: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
+    """The compiler's predefined macros, which tell what it is whatever its file is called, and its own folders."""
+    done = run((*command, "-v", "-dM", "-E", "-x", "c++", "/dev/null"), env=environment, cwd=Path("/"))
+    if done.status or not ("__GNUC__ " in done.output or "__clang_major__ " in done.output):
+        why = (done.errors.strip().splitlines() or ["it prints no macros"])[-1]
         raise EnvironmentLacksError(Problem(f"{' '.join(command)} is not a working C++ compiler: {why}", hint=_INSTALL))
-    return macros
+    found = _SYSTEM_FOLDERS.search(done.errors)
+    return done.output, tuple(found[1].rstrip().split("\n ")[1:]) if found else ()
 
 
 def _identify(macros: Mapping[str, str]) -> tuple[str, Version]:
@@ -124,23 +141,15 @@ def _identify(macros: Mapping[str, str]) -> tuple[str, Version]:
     return family, Version(tuple(int(macros.get(name, "0")) for name in names))
 
 
-def _programs(driver: str, family: str, environment: Mapping[str, str]) -> list[str]:
-    named = (run((driver, f"-print-prog-name={part}"), env=environment).output.strip() for part in _PARTS[family])
-    search = environment.get("PATH")
-    return [found for name in named if (found := shutil.which(name, path=search))]
-
-
-def _runtime(driver: str, environment: Mapping[str, str]) -> Path:
-    """The folder of GCC's own files; clang uses those of an installed GCC."""
-    said = run((driver, "-print-libgcc-file-name"), env=environment).output.strip()
-    folder = Path(said).parent.resolve()
-    missing = [name for name in RUNTIME if not (folder / name).is_file()]
-    if missing:
+def _runtime(driver: Driver, command: tuple[str, ...]) -> dict[str, Path]:
+    """GCC's own files; clang uses those of an installed GCC."""
+    found = {name: driver.library(name) for name in RUNTIME}
+    if missing := [name for name, path in found.items() if path is None]:
         raise EnvironmentLacksError(
             Problem(
                 f"the compiler cannot link a library for other machines: no {', '.join(missing)}",
-                where=str(folder),
-                hint=f"{_INSTALL}; on Fedora and its kin: dnf install gcc-c++ libstdc++-static",
+                where=command[-1],
+                hint="; ".join(_PACKAGES[name] for name in ("libgcc.a", "libstdc++.a") if name in missing) or _INSTALL,
             )
         )
-    return folder
+    return {name: path for name, path in found.items() if path}

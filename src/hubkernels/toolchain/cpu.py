@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import resources
 from pathlib import Path
 
 from hubkernels.host.machine import TorchSdk
+from hubkernels.model.artifact import LIMITED_API
 from hubkernels.model.plan import Step
 from hubkernels.model.variant import Variant
 from hubkernels.model.version import Version
 from hubkernels.toolchain.compiler import Compiler
 from hubkernels.toolchain.link import COMPAT_FLAGS, STATIC, LinkStubs
 from hubkernels.toolchain.sanitizer import sanitizer_flags
-
-LIMITED_API = "0x03090000"
-"""abi3 of Python 3.9: one binary for every later Python."""
 
 LIBRARIES = ("torch_cpu", "torch", "c10")
 LOCAL_LINK = ("-shared", "-Wl,--no-as-needed,--build-id=none,-z,noexecstack")
@@ -48,7 +48,7 @@ class Toolchain:
         flags = [f"-std=c++{20 if modern else 17}", optimize, "-DNDEBUG", "-fPIC", "-fvisibility=hidden"]
         if self.compiler.family == "g++":
             flags.append("-fno-gnu-unique")  # else static locals of two builds of one kernel are one object
-        flags += [f"-D{variant.backend.define}", f"-DPy_LIMITED_API={LIMITED_API}"]
+        flags += [f"-D{variant.backend.define}", f"-DPy_LIMITED_API={limited_api_macro(LIMITED_API)}"]
         if variant.stable_abi:
             flags.append(f"-DTORCH_TARGET_VERSION={stable_abi_macro(variant.torch)}")
         if self.sanitizers:
@@ -62,7 +62,7 @@ class Toolchain:
 
     def prefix_maps(self) -> tuple[str, ...]:
         """Keep this machine's folders out of ``__FILE__`` and debug information."""
-        return tuple(f"-ffile-prefix-map={folder}={name}" for folder, name in self._places())
+        return tuple(f"-ffile-prefix-map={folder}={name}" for folder, name in self._places)
 
     def compat_command(self) -> tuple[str, ...]:
         """The command for the object that brings newer functions of glibc to every library, but for its output."""
@@ -78,7 +78,7 @@ class Toolchain:
             "-nostdlib",  # the libraries of this machine are too new: link_libraries names all there are
             "-Wl,--no-as-needed,--build-id=none,-s,-z,noexecstack,-z,relro,-z,now",
             "-Wl,--gc-sections,--exclude-libs,ALL",
-            str(self.compiler.runtime / "crtbeginS.o"),
+            str(self.compiler.runtime["crtbeginS.o"]),
         )
 
     def link_libraries(self) -> tuple[str, ...]:
@@ -94,15 +94,15 @@ class Toolchain:
         stubs, runtime = Step.STUBS, self.compiler.runtime
         return (
             f"{stubs}/libstdc++.so.6",
-            str(runtime / "libstdc++.a"),
+            str(runtime["libstdc++.a"]),
             f"{stubs}/libgcc_s.so.1",
-            str(runtime / "libgcc.a"),
+            str(runtime["libgcc.a"]),
             f"{stubs}/libc.so.6",
             "-Wl,--as-needed",
             *(f"{stubs}/{name}" for name in self.stubs.optional),
             "-Wl,--no-as-needed",
             *torch,
-            str(runtime / "crtendS.o"),
+            str(runtime["crtendS.o"]),
         )
 
     def link_key(self) -> tuple[str, ...]:
@@ -112,21 +112,33 @@ class Toolchain:
 
     def sdk_folders(self) -> tuple[Path, ...]:
         """Folders of files that are not the project's."""
-        return tuple(folder for folder, _ in self._places())
+        return tuple(folder for folder, _ in self._places)
 
     def portable(self, text: str) -> str:
         """The text with this machine's folders replaced by names, for everything that is hashed."""
-        for folder, name in self._places():
-            text = text.replace(str(folder), name)
+        runtime = ((path, f"gcc/{name}") for name, path in self.compiler.runtime.items())
+        for path, name in (*runtime, *self._places):
+            text = text.replace(str(path), name)
         return text
 
+    @cached_property
     def _places(self) -> tuple[tuple[Path, str], ...]:
+        """Folders that differ between machines, and their names. Those below /usr are the same on all.
+
+        A compiler tells a header by the folder that it looked in, or by where links lead, whichever is shorter.
+        """
+        elsewhere = [folder for folder in self.compiler.system if not folder.startswith("/usr/")]
         return (
             (self.torch.root, "torch"),
             (self.own_include, "hubkernels"),
             (self.python_include, "python"),
             (self.stubs.compat, "compat"),
-            (self.compiler.runtime, "gcc"),
+            *(
+                (Path(spelling), f"sys{number}")
+                for number, folder in enumerate(elsewhere)
+                for spelling in dict.fromkeys((folder, os.path.realpath(folder)))
+                if not spelling.startswith("/usr/")
+            ),
         )
 
 
@@ -134,3 +146,9 @@ def stable_abi_macro(version: Version) -> str:
     """``TORCH_TARGET_VERSION`` as torch's headers read it: major in the top byte, minor in the next."""
     major, minor = version.minor.parts
     return f"0x{major << 56 | minor << 48:016x}"
+
+
+def limited_api_macro(version: Version) -> str:
+    """``Py_LIMITED_API`` as Python's headers read it."""
+    major, minor = version.minor.parts
+    return f"0x{major << 24 | minor << 16:08x}"

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from hubkernels.abi.exports import CPUS, exports_digest, library_names, load_exports
+from hubkernels.abi.exports import exports_digest, library_names, load_exports
 from hubkernels.abi.stub import shared_object
 from hubkernels.errors import EnvironmentLacksError, Problem
 from hubkernels.host.files import disk_errors, hash_file
+from hubkernels.model.cpu import CPUS
 
 ALWAYS = ("libstdc++.so.6", "libgcc_s.so.1", "libc.so.6")
 """Libraries that every artifact names; others are named where a symbol of theirs is used."""

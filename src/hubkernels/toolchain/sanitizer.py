@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,7 +13,9 @@ from hubkernels.toolchain.compiler import Compiler
 SANITIZERS = ("address", "undefined")
 """Those that tell the truth while Python and torch are built without: thread and memory do not."""
 
-_RUNTIMES = {"g++": "libasan.so", "clang": "libclang_rt.asan-x86_64.so"}
+_RUNTIMES = {"g++": ("libasan.so",), "clang": ("libclang_rt.asan-{cpu}.so", "libclang_rt.asan.so")}
+"""LLVM's has the processor in its name, or stands in a folder for it."""
+
 _PACKAGES = {"g++": "libgcc-{major}-dev", "clang": "libclang-rt-{major}-dev"}
 
 
@@ -26,12 +29,10 @@ def parse_sanitizers(text: str) -> tuple[str, ...]:
 
 
 def sanitizer_flags(compiler: Compiler, sanitizers: tuple[str, ...]) -> tuple[str, ...]:
-    """Flags of compile and link alike; none without sanitizers.
+    """Flags of compile and link alike.
 
     clang's list of exceptions would stand before the source among the files that it says it reads.
     """
-    if not sanitizers:
-        return ()
     of_clang = ("-shared-libasan", "-fno-sanitize-ignorelist") if compiler.family == "clang" else ()
     return (f"-fsanitize={','.join(sanitizers)}", "-fno-sanitize-recover=all", *of_clang)
 
@@ -43,8 +44,9 @@ def sanitizer_environment(
 
     libstdc++ too, since the runtime looks for it when it starts. Raises EnvironmentLacksError without a runtime.
     """
-    names = (_RUNTIMES[compiler.family] if "address" in sanitizers else None, "libstdc++.so.6")
-    found = [_find(compiler, name, environment) for name in names if name]
+    asan = tuple(name.format(cpu=os.uname().machine) for name in _RUNTIMES[compiler.family])
+    wanted = [asan, ("libstdc++.so.6",)] if "address" in sanitizers else [("libstdc++.so.6",)]
+    found = [_find(compiler, names, environment) for names in wanted]
     return {
         "LD_PRELOAD": " ".join(found),
         # Python and torch leave memory to the end of the process.
@@ -53,11 +55,12 @@ def sanitizer_environment(
     }
 
 
-def _find(compiler: Compiler, name: str, environment: Mapping[str, str]) -> str:
-    path = Path(run((compiler.command[-1], f"-print-file-name={name}"), env=environment).output.strip())
-    if not path.is_file():  # the name alone is the answer where there is none
-        package = _PACKAGES[compiler.family].format(major=compiler.version.parts[0])
-        raise EnvironmentLacksError(
-            Problem(f"{compiler} has no {name}: the sanitizers' runtime", hint=f"apt-get install {package}")
-        )
-    return str(path.resolve())
+def _find(compiler: Compiler, names: tuple[str, ...], environment: Mapping[str, str]) -> str:
+    for name in names:
+        path = Path(run((compiler.command[-1], f"-print-file-name={name}"), env=environment).output.strip())
+        if path.is_file():  # the name alone is the answer where there is none
+            return str(path.resolve())
+    package = _PACKAGES[compiler.family].format(major=compiler.version.parts[0])
+    raise EnvironmentLacksError(
+        Problem(f"{compiler} has no {' or '.join(names)}: the sanitizers' runtime", hint=f"apt-get install {package}")
+    )

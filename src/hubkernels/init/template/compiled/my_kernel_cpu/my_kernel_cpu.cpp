@@ -10,20 +10,25 @@ namespace {
 
 struct Row {
   const char* isa;
-  bool (*usable)();
+  const Features& needs;
   Kernel kernel;
 };
 
 constexpr Row kRows[] = {
-    {"avx512", has_avx512, avx512::forward},
-    {"scalar", has_baseline, scalar::forward},
+    {"avx512", avx512::kNeeds, avx512::forward},
+    {"scalar", scalar::kNeeds, scalar::forward},
 };
+
+bool is_usable(const Row& row) {
+  static const Features machine = machine_features();
+  return can_run(machine, row.needs);
+}
 
 }  // namespace
 
 Kernel find_kernel(const std::string& isa) {
   for (const Row& row : kRows) {
-    if (row.usable() && (isa.empty() || isa == row.isa)) return row.kernel;
+    if (is_usable(row) && (isa.empty() || isa == row.isa)) return row.kernel;
   }
   return nullptr;
 }
@@ -31,7 +36,7 @@ Kernel find_kernel(const std::string& isa) {
 std::string usable_isas() {
   std::string names;
   for (const Row& row : kRows) {
-    if (row.usable()) names += (names.empty() ? "" : ",") + std::string(row.isa);
+    if (is_usable(row)) names += (names.empty() ? "" : ",") + std::string(row.isa);
   }
   return names;
 }

@@ -1,0 +1,129 @@
+"""One artifact that is not up to date: what is missing is made, looked at, and published."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hubkernels import __version__
+from hubkernels.build.abi import require_portable
+from hubkernels.build.bundle import publish, stage
+from hubkernels.build.places import Places
+from hubkernels.build.planner import Planner, toolchain_facts
+from hubkernels.build.report import Report
+from hubkernels.build.run import STUBS, Workplace, keep_outputs, run_steps, take
+from hubkernels.build.settings import limit_jobs
+from hubkernels.errors import HubkernelsError, InputError, Problem
+from hubkernels.host.files import Stamp
+from hubkernels.host.git import git_state
+from hubkernels.model.artifact import Artifact
+from hubkernels.model.plan import BuildPlan, Step
+from hubkernels.model.project import Package
+from hubkernels.model.variant import AnyVariant, NoarchVariant, Variant
+
+Stamps = Mapping[str, Stamp | None]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One variant to make by a plan that was just made. Runs under the lock of the project's work folder."""
+
+    planner: Planner
+    places: Places
+    package: Package
+    variant: AnyVariant
+    plan: BuildPlan
+    report: Report
+
+    def run(self) -> Artifact:
+        """Make the artifact. What was compiled is kept for later builds, also where another step fails.
+
+        A library is kept once it has been looked at. One with sanitizers never is: it is linked with libraries of this
+        machine that its name does not tell.
+        """
+        before = self.planner.hashes.stamps()
+        provenance = self._provenance()
+        portable = not self.places.sanitized
+        with self.places.scratch(keep=self.planner.settings.keep_scratch) as scratch:
+            steps = take(self.plan, self.planner.store, scratch, linked=portable)
+            self._run(steps, scratch, before)
+            staged = stage(self.plan, self.package.root, scratch)
+            self._refuse_changes(before)
+            self._keep((step for step in steps if step.verb == "compile"), scratch)
+            if portable and isinstance(self.variant, Variant):
+                library, torch = staged / self.plan.library_name, self.planner.tools().torch.lib
+                require_portable(library, self.variant, torch, lambda: self._objects(scratch))
+                self._keep((step for step in steps if step.verb == "link"), scratch)
+            return publish(self.plan, staged, self.places.artifact(self.package.name, self.variant.tag), provenance)
+
+    def _run(self, steps: tuple[Step, ...], scratch: Path, before: Stamps) -> None:
+        if not steps:
+            return
+        self.planner.tools().stubs.write(scratch / STUBS)
+        try:
+            run_steps(self.plan, steps, self._workplace(scratch, len(steps)), self.report)
+        except (HubkernelsError, KeyboardInterrupt):
+            with suppress(HubkernelsError):
+                self._keep(self._sure(steps, before), scratch)
+            raise
+
+    def _keep(self, steps: Iterable[Step], scratch: Path) -> None:
+        keep_outputs(steps, scratch, self.planner.store, self.report)
+
+    def _sure(self, steps: Iterable[Step], before: Stamps) -> list[Step]:
+        """Compile steps that surely read what was planned, as far as can be told at once: who interrupts has waited."""
+        if self._written(before):
+            return []
+        doubtful = self.planner.doubtful(self.package, self.variant)
+        return [step for step in steps if step.verb == "compile" and step.subject not in doubtful]
+
+    def _workplace(self, scratch: Path, steps: int) -> Workplace:
+        settings = self.planner.settings
+        stable = isinstance(self.variant, Variant) and self.variant.stable_abi
+        jobs, why = limit_jobs(settings, steps, stable_abi=stable)
+        if why:
+            self.report(why)
+        around = (self.package.root, self.places.work, scratch, jobs, self.planner.environment)
+        return Workplace(*around, verbose=settings.verbose)
+
+    def _objects(self, scratch: Path) -> dict[str, Path]:
+        """The object of each source, from the store where the library was kept; none where one is there no more."""
+        objects = {step.subject: scratch / step.output for step in self.plan.steps if step.verb == "compile"}
+        there = (path.is_file() or self.planner.store.take(path.name, path) for path in objects.values())
+        return objects if all(there) else {}
+
+    def _refuse_changes(self, before: Stamps) -> None:
+        """Raises InputError that names the files that were written, or come or go as inputs, since the plan."""
+        paths = self._written(before)
+        if not paths:
+            self.planner.renew()
+            if self.planner.plan(self.package, self.variant).op_id == self.plan.op_id:
+                return
+            paths = set(self.planner.hashes.stamps().keys() ^ before.keys())
+        named = _relative(paths, self.package.root) or ["an input"]
+        what = f"{', '.join(named)} of {self.package.name} changed while it was built"
+        raise InputError(Problem(what, hint="build again"))
+
+    def _written(self, before: Stamps) -> set[str]:
+        return {path for path, stamp in self.planner.hashes.stamps().items() if stamp != before.get(path)}
+
+    def _provenance(self) -> dict[str, Any]:
+        """How this build is made: what may differ between two builds of equal content."""
+        noarch = isinstance(self.variant, NoarchVariant)
+        return {
+            "builder": {"hubkernels": __version__, "door": "kernel-builder build"},
+            "toolchain": {} if noarch else toolchain_facts(self.planner.tools()),
+            "git": git_state(self.package.root, self.planner.environment),
+        }
+
+
+def _relative(paths: Iterable[str], root: Path) -> list[str]:
+    """Paths as the user spells them: those in the project from its root."""
+    return sorted(
+        os.path.relpath(path, root) if not path.startswith("/") or path.startswith(f"{root}/") else path
+        for path in paths
+    )

@@ -1,0 +1,39 @@
+"""Words of compiler command lines, one by one."""
+
+from __future__ import annotations
+
+import pytest
+
+from hubkernels.config.flags import why_refused, why_suspicious
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        *("-B", "-B/opt/x", "--sysroot=/x", "-isysroot", "--gcc-toolchain=/x", "--config=x.cfg", "-Xclang", "-Wa,-Ix"),
+        *("-fno-integrated-as", "-fplugin=x.so", "-fpass-plugin=x.so", "-fprofile-use", "-fprofile-use=/x"),
+        *("-fprofile-instr-use=x", "-fauto-profile=x", "-fmodules", "$<$<CXX_COMPILER_ID:GNU>:-B/opt/x>"),
+    ],
+)
+def test_a_flag_that_brings_in_what_no_compiler_lists_is_refused_with_the_way_out(word: str) -> None:
+    refused = why_refused(word)
+    assert refused
+    assert "what no compiler lists" in refused[0]
+    assert "a script that CXX names" in str(refused[1])
+
+
+@pytest.mark.parametrize("word", ["-lfoo", "-L/opt/lib", "-Wl,-z,now", "-fuse-ld=lld", "-Xlinker", "-shared"])
+def test_a_flag_of_the_link_is_told_to_reach_nothing(word: str) -> None:
+    assert why_refused(word) is None
+    assert why_suspicious(word) == (
+        f"has a flag of the link, which it never reaches: {word}",
+        "kernels link the libraries that every machine has: drop it, or compile that library's sources",
+    )
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["-lineinfo", "-lgomp", "-lm", "-flto", "-Wall", "-Wa,--noexecstack", "-Xptxas=-v", "-fprofile-arcs", "-mavx2"],
+)
+def test_other_flags_are_no_matter(word: str) -> None:
+    assert (why_refused(word), why_suspicious(word)) == (None, None)
