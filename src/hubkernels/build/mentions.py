@@ -7,19 +7,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
+from hubkernels.build.names import named_in
 from hubkernels.build.scan import search_folders
 from hubkernels.build.sources import USUAL_FOLDERS
 from hubkernels.host.files import read_errors, read_regular
 from hubkernels.model.backend import METAL
 from hubkernels.model.project import KernelSection, Package, Torch, TvmFfi
 
-_NAMES = re.compile(
-    rb"(?:(?:#|%:)\s*(?:include(?:_next)?|import|embed)\b|__has_(?:include(?:_next)?|embed)\s*\()"
-    rb"\s*(?:\"([^\"\n]*)\"|<([^>\n]*)>|)"
-)
 _OPAQUE = re.compile(r".*\$<|-X|--?i(?!system|quote|dirafter)", re.DOTALL)
 """Flags that bring files, or searched folders, that are not told from the flag alone."""
 
@@ -49,19 +45,13 @@ def mentioned_files(package: Package) -> frozenset[str] | None:
         if place in read or not os.path.isfile(path):  # noqa: PTH113 - thousands a package
             continue
         read.add(place)
-        for name in _named(path):
+        with read_errors(Path(path)):
+            text = read_regular(path)
+        for name in named_in(text):
             if not name or name.count("/") > _DEEPEST or "\0" in name:
                 return None
             waiting += [os.path.join(at, name) for at in (folder, *folders)]  # noqa: PTH118
     return frozenset(found)
-
-
-def _named(path: str) -> Iterator[str]:
-    """The names in a text; an empty one where it is not spelled out."""
-    with read_errors(Path(path)):
-        text = read_regular(path)
-    for quoted, angled in _NAMES.findall(text.replace(b"\\\r\n", b"").replace(b"\\\n", b"")):
-        yield os.fsdecode(quoted or angled)
 
 
 def _sources(package: Package) -> tuple[str, ...]:

@@ -19,9 +19,10 @@ from pathlib import Path
 
 from hubkernels.build.failure import Failure, explain_failures
 from hubkernels.build.includes import Headers, Includes, keep, missing_instead, recall
+from hubkernels.build.names import named_in
 from hubkernels.build.sources import Source
 from hubkernels.host.cpu import cpu_identity
-from hubkernels.host.files import FileHashes, changed_since
+from hubkernels.host.files import FileHashes, changed_since, follow
 from hubkernels.host.process import run
 from hubkernels.host.store import Store
 from hubkernels.model.variant import Variant
@@ -37,6 +38,7 @@ CPU = "<cpu>"
 _ASKS_FOR_FILES = b"__has_include"
 _READS_UNSEEN = re.compile(rb"\.(incbin|include)(?:\s|\\t)*\\*\"")
 """Directives of the assembler, with the quote that follows: a comment may speak of them."""
+_ONCE = re.compile(rb"pragma\s+once|#\s*import|_Pragma")
 _NATIVE = re.compile(r"-m(?:arch|cpu|tune)=native")
 _WORD = re.compile(r"(?:\\.|[^\\\s])+")
 SEARCH_FLAGS = ("-I", "-isystem", "-iquote", "-idirafter")
@@ -155,20 +157,44 @@ class Scanner:
             if unseen := _READS_UNSEEN.search(text):
                 why = "no compiler lists what that reads, and changes of it would go unseen"
                 return Failure(source.path, self.variant.tag, f"{path} has .{unseen[1].decode()}: {why}")
+        twins = set(self._twins(source, dict(zip(own, texts, strict=True))))
         roots, names = self._searched(source, own, paths)
         absent, blocked = missing_instead(self.root, roots, names)
         shadows, also_blocked = self._shadows(source, paths)
         found = Includes(
-            {path: self._sha256(path) or "" for path in own},
+            {path: self._sha256(path) or "" for path in (own[0], *sorted({*own[1:], *twins}))},
             self.headers.note(path for path in paths if self.headers.owns(path)),
             tuple(sorted(absent)),
             self.headers.note_absent(shadows),
             any(ID_MACRO in text for text in texts),
         )
-        moved = any(changed_since(self._full(path), started) for path in paths)
+        moved = any(changed_since(self._full(path), started) for path in (*paths, *twins))
         if not (moved or blocked or also_blocked or any(_ASKS_FOR_FILES in text for text in texts)):
             keep(self.store, self._key(source), found)
         return found
+
+    def _twins(self, source: Source, own: Mapping[str, bytes]) -> Iterator[str]:
+        """Files that are named, and passed over for one of ``own`` that is as they are: so goes ``#pragma once``.
+
+        g++ goes by content and time, so that two files count as one until one of them changes, or a link to it.
+        """
+        once = {self._sha256(path) for path, text in own.items() if _ONCE.search(text)}
+        if not once:
+            return
+        known: dict[str, tuple[str, ...]] = {}
+        listed = {place for path in own for place in follow(self._full(path), known)}
+        folders = tuple(search_folders(source.flags))
+        for path, text in own.items():
+            for name in filter(None, named_in(text)):
+                for folder in (os.path.dirname(path), *folders):  # noqa: PTH120 - keeps the spelling
+                    twin = os.path.join(folder, name)  # noqa: PTH118
+                    is_file = os.path.isfile(self._full(twin))  # noqa: PTH113 - hundreds a source
+                    if (
+                        is_file
+                        and self._sha256(twin) in once
+                        and not listed.issuperset(follow(self._full(twin), known))
+                    ):
+                        yield twin
 
     def _searched(self, source: Source, own: Sequence[str], paths: Sequence[str]) -> tuple[set[str], set[str]]:
         """Folders where a new file could come before one of ``paths``, and the names it could have there.

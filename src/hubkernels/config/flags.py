@@ -8,17 +8,8 @@ from hubkernels.model.backend import BACKENDS
 
 _OURS = frozenset({"", "-", "-o", "-c", "-E", "-S", "-fsyntax-only", "-fgnu-unique", "-ccbin", "-odir"})
 _OURS_BY_START = (
-    *(
-        "-M",
-        "-Wp,",
-        "-Xpreprocessor",
-        "-save-temps",
-        "--save-temps",
-        "--output-file",
-        "--output-directory",
-        "--compiler-bindir",
-    ),
-    *("-ccbin=", "-wrapper", "-specs=", "--specs="),
+    *("-M", "-Wp,", "-Xpreprocessor", "-save-temps", "--save-temps", "--output-file", "--output-directory"),
+    *("--compiler-bindir", "-ccbin=", "-wrapper", "-specs=", "--specs="),
 )
 _READ_UNSEEN = (
     *("-B", "--prefix", "--sysroot", "-isysroot", "--gcc-toolchain", "--gcc-install-dir", "--config", "-Xclang"),
