@@ -15,6 +15,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 from hubkernels.build.failure import Failure, explain_failures
@@ -185,16 +186,14 @@ class Scanner:
         listed = {place for path in own for place in follow(self._full(path), known)}
         folders = tuple(search_folders(source.flags))
         for path, text in own.items():
-            for name in filter(None, named_in(text)):
-                for folder in (os.path.dirname(path), *folders):  # noqa: PTH120 - keeps the spelling
-                    twin = os.path.join(folder, name)  # noqa: PTH118
-                    is_file = os.path.isfile(self._full(twin))  # noqa: PTH113 - hundreds a source
-                    if (
-                        is_file
-                        and self._sha256(twin) in once
-                        and not listed.issuperset(follow(self._full(twin), known))
-                    ):
-                        yield twin
+            around = (os.path.dirname(path), *folders)  # noqa: PTH120 - keeps the spelling
+            for name, places in product(filter(None, named_in(text)), (around, folders)):
+                twin = next(filter(self._is_file, (os.path.join(place, name) for place in places)), None)  # noqa: PTH118
+                if twin and self._sha256(twin) in once and not listed.issuperset(follow(self._full(twin), known)):
+                    yield twin
+
+    def _is_file(self, path: str) -> bool:
+        return os.path.isfile(self._full(path))  # noqa: PTH113 - hundreds a source
 
     def _searched(self, source: Source, own: Sequence[str], paths: Sequence[str]) -> tuple[set[str], set[str]]:
         """Folders where a new file could come before one of ``paths``, and the names it could have there.

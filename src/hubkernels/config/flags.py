@@ -23,8 +23,8 @@ _READ_UNSEEN = (
 _OF_THE_LINK = re.compile(
     r"-l(?!(?:ineinfo|to|gomp|m|dl|pthread|rt|c)$).*|-L.*|-Wl,.*|-Xlinker.*|-fuse-ld=.*|-static|-shared|-rdynamic"
 )
-_FILES_OF_AS = ("-a", "-o", "-I", "--MD")
-"""What makes the assembler write a file beside the object, or search folders that nothing looks at."""
+_FILES_OF_AS = ("-a", "-o", "--MD")
+"""What makes the assembler write a file beside the object."""
 _MOST_EXPRESSIONS = 64
 _FROM_FILE = ("-optf", "--options-file")
 _OURS_TO_DEFINE = frozenset(
