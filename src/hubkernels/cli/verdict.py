@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from hubkernels.build.artifacts import built
 from hubkernels.build.pipeline import Builder
+from hubkernels.build.state import why_not_current
 from hubkernels.cli.checks import Check
 from hubkernels.cli.console import problem_as_json
 from hubkernels.cli.target import Target
-from hubkernels.errors import CHECK_FAILED, INPUT_WRONG, HubkernelsError, Problem
+from hubkernels.errors import CHECK_FAILED, INPUT_WRONG, EnvironmentLacksError, HubkernelsError, Problem
 from hubkernels.model.project import Package
+from hubkernels.model.variant import AnyVariant
 
 State = Literal["ok", "failed", "skipped", "not run"]
 
@@ -29,6 +33,24 @@ class Subject:
     def folder(self) -> Path:
         """The folder of the package's artifacts."""
         return self.builder.places.package(self.package.name)
+
+    @cached_property
+    def stale(self) -> tuple[Problem, ...]:
+        """Artifacts that a build would make anew, as warnings; none where there is no compiler to tell."""
+        there = built(self.folder)
+        accepted = self.builder.decide(self.package).accepted
+        chosen = [each for each in accepted if each.tag in (self.variants or there) and each.tag in there]
+        return tuple(warning for variant in chosen if (warning := self._stale(variant)))
+
+    def _stale(self, variant: AnyVariant) -> Problem | None:
+        try:
+            why = why_not_current(self.builder, self.package, variant)
+        except EnvironmentLacksError:
+            return None
+        except HubkernelsError as error:
+            (first, *_), what = error.problems, "cannot be built as its sources are now"
+            return Problem(f"{self.package.name}: {variant.tag} {what}: {first.what}", first.where, first.hint)
+        return Problem(f"{self.package.name}: {variant.tag} is {why}", hint="`kernel-builder build`") if why else None
 
 
 @dataclass(frozen=True)
@@ -67,7 +89,7 @@ class Verdict:
             rows.append(("failed", *head, f"{count} problem{'s' if count > 1 else ''}, told below"))
         elif self.state != "ok":
             why = (*self.outcome.problems, *self.outcome.inapplicable)
-            rows.append((self.state, *head, "; ".join(problem.what for problem in why)))
+            rows.append((self.state, *head, "; ".join(_on_one_line(problem.what) for problem in why)))
         return rows
 
     def to_json(self) -> dict[str, Any]:
@@ -85,11 +107,13 @@ class Verdict:
 
 def judge(each: Check, subject: Subject) -> Verdict:
     name = subject.package.name
+    stale = subject.stale if each.of_artifacts else ()
     try:
         outcome = each.run(subject)
     except HubkernelsError as error:
         state: State = "failed" if error.exit_code == CHECK_FAILED else "not run"
-        return Verdict(each.name, name, state, Outcome(problems=error.problems), error.exit_code)
+        return Verdict(each.name, name, state, Outcome(problems=error.problems, warnings=stale), error.exit_code)
+    outcome = replace(outcome, warnings=(*stale, *outcome.warnings))
     if outcome.problems:
         return Verdict(each.name, name, "failed", outcome, CHECK_FAILED)
     return Verdict(each.name, name, "skipped" if outcome.inapplicable else "ok", outcome)
@@ -107,3 +131,8 @@ def _refuse(verdict: Verdict) -> Verdict:
     return Verdict(
         verdict.check, verdict.package, "not run", Outcome(problems=verdict.outcome.inapplicable), INPUT_WRONG
     )
+
+
+def _on_one_line(what: str) -> str:
+    first, *reasons = what.split("\n  - ")
+    return f"{first}: {'; '.join(reasons)}" if reasons else first
