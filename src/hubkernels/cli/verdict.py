@@ -8,15 +8,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from hubkernels.build.artifacts import built
 from hubkernels.build.pipeline import Builder
-from hubkernels.build.state import why_not_current
+from hubkernels.build.state import stale
 from hubkernels.cli.checks import Check
 from hubkernels.cli.console import problem_as_json
 from hubkernels.cli.target import Target
-from hubkernels.errors import CHECK_FAILED, INPUT_WRONG, EnvironmentLacksError, HubkernelsError, Problem
+from hubkernels.errors import CHECK_FAILED, INPUT_WRONG, HubkernelsError, Problem
 from hubkernels.model.project import Package
-from hubkernels.model.variant import AnyVariant
 
 State = Literal["ok", "failed", "skipped", "not run"]
 
@@ -36,21 +34,8 @@ class Subject:
 
     @cached_property
     def stale(self) -> tuple[Problem, ...]:
-        """Artifacts that a build would make anew, as warnings; none where there is no compiler to tell."""
-        there = built(self.folder)
-        accepted = self.builder.decide(self.package).accepted
-        chosen = [each for each in accepted if each.tag in (self.variants or there) and each.tag in there]
-        return tuple(warning for variant in chosen if (warning := self._stale(variant)))
-
-    def _stale(self, variant: AnyVariant) -> Problem | None:
-        try:
-            why = why_not_current(self.builder, self.package, variant)
-        except EnvironmentLacksError:
-            return None
-        except HubkernelsError as error:
-            (first, *_), what = error.problems, "cannot be built as its sources are now"
-            return Problem(f"{self.package.name}: {variant.tag} {what}: {first.what}", first.where, first.hint)
-        return Problem(f"{self.package.name}: {variant.tag} is {why}", hint="`kernel-builder build`") if why else None
+        """The artifacts among these that a build would make anew, as warnings."""
+        return stale(self.builder, self.package, self.variants)
 
 
 @dataclass(frozen=True)
@@ -107,13 +92,13 @@ class Verdict:
 
 def judge(each: Check, subject: Subject) -> Verdict:
     name = subject.package.name
-    stale = subject.stale if each.of_artifacts else ()
+    old = subject.stale if each.of_artifacts else ()
     try:
         outcome = each.run(subject)
     except HubkernelsError as error:
         state: State = "failed" if error.exit_code == CHECK_FAILED else "not run"
-        return Verdict(each.name, name, state, Outcome(problems=error.problems, warnings=stale), error.exit_code)
-    outcome = replace(outcome, warnings=(*stale, *outcome.warnings))
+        return Verdict(each.name, name, state, Outcome(problems=error.problems, warnings=old), error.exit_code)
+    outcome = replace(outcome, warnings=(*old, *outcome.warnings))
     if outcome.problems:
         return Verdict(each.name, name, "failed", outcome, CHECK_FAILED)
     return Verdict(each.name, name, "skipped" if outcome.inapplicable else "ok", outcome)
