@@ -21,7 +21,10 @@ def init(  # noqa: PLR0913, PLR0917 - typer makes options of parameters
     license_id: Annotated[str, typer.Option("--license", metavar="ID", help="SPDX id.")] = "Apache-2.0",
     backends: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME...", help="Backends to start with: cpu, cuda, rocm, xpu or all; default: cpu."),
+        typer.Option(
+            metavar="NAME...",
+            help="Backends to start with: cpu, cuda, rocm, xpu or all; default: cpu, with --noarch all.",
+        ),
     ] = None,
     workspace: Annotated[bool, typer.Option("--workspace", help="Start a workspace, with a parity case.")] = False,
     noarch: Annotated[bool, typer.Option("--noarch", help="Start with Python files alone: Triton and torch.")] = False,
@@ -35,7 +38,7 @@ def init(  # noqa: PLR0913, PLR0917 - typer makes options of parameters
         raise InputError(Problem("a workspace starts with a compiled package", hint="--workspace or --noarch"))
     form = "workspace" if workspace else "noarch" if noarch else "upstream"
     text = path.resolve().name.replace("_", "-") if name is None else name
-    start = parse_start(text, license_id, choose_backends(backends or ()), form)
+    start = parse_start(text, license_id, choose_backends(backends or (), form), form)
     files = render(start)
     write_tree(files, path, overwrite=overwrite, hint="choose another folder, or --overwrite them")
     say(f"started {start.name} in {path}: {len(files)} files")
