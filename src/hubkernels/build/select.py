@@ -89,8 +89,10 @@ def choose(decisions: Decisions, package: Package, tags: Iterable[str] = ()) -> 
 
 def _nothing_left(decisions: Decisions, package: Package) -> HubkernelsError:
     """The error for a package without a variant here: what keeps those that come nearest from being built."""
-    fewest = min((len(rejection.reasons) for rejection in decisions.rejected), default=0)
-    nearest_ones = [rejection for rejection in decisions.rejected if len(rejection.reasons) == fewest]
+    declared = [rejection for rejection in decisions.rejected if rejection.variant.backend in package.backends]
+    meant = declared or decisions.rejected
+    fewest = min((len(rejection.reasons) for rejection in meant), default=0)
+    nearest_ones = [rejection for rejection in meant if len(rejection.reasons) == fewest]
     why = dict.fromkeys(f"  - {reason}" for rejection in nearest_ones for reason in rejection.reasons)
     what = "\n".join((f"no variant of {package.name} can be built here", *why))
     lacking = any(rejection.of_machine for rejection in nearest_ones)

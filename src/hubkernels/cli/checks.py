@@ -98,8 +98,15 @@ def _abi(subject: Subject) -> Outcome:
     reports = [check_abi(folder, known, policy, torch) for folder in _built(subject).values()]
     return _found(
         (violation for report in reports for violation in report.violations),
-        good=(f"{each.variant}: {policy.name}, tables of {policy.date}" for each in reports if not each.violations),
+        good=(
+            f"{each.variant}: {policy.name}, tables of {policy.date}"
+            for each in reports
+            if each.libraries and not each.violations
+        ),
         warnings=(Problem(note, where=report.variant) for report in reports for note in report.notes),
+        passed_over=(
+            f"{each.variant}: no library" for each in reports if not (each.libraries or each.violations or each.notes)
+        ),
     )
 
 
@@ -171,9 +178,14 @@ def _built(subject: Subject) -> Mapping[str, Path]:
     return choose_built(subject.folder, subject.variants)
 
 
-def _found(violations: Iterable[Violation], good: Iterable[str], warnings: Iterable[Problem] = ()) -> Outcome:
+def _found(
+    violations: Iterable[Violation],
+    good: Iterable[str],
+    warnings: Iterable[Problem] = (),
+    passed_over: Iterable[str] = (),
+) -> Outcome:
     from hubkernels.cli.verdict import Outcome  # noqa: PLC0415 - `--help` does without
 
     found = tuple(violations)
     results, problems = tuple(v.to_json() for v in found), tuple(v.problem() for v in found)
-    return Outcome(tuple(good), results, problems, tuple(warnings))
+    return Outcome(tuple(good), results, problems, tuple(warnings), passed_over=tuple(passed_over))
