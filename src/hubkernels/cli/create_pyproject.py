@@ -45,3 +45,4 @@ def create_pyproject(  # noqa: PLR0913, PLR0917 - typer makes options of paramet
     go = "" if target == HERE else f"cd {target} && "
     say(f"next: {go}pip install --no-build-isolation -e .")
     say(f"  or: {go}cmake -S . -B _cmake -G Ninja && ninja -C _cmake local_install")
+    say("local_install writes into build/; `kernel-builder build` makes the artifact there anew")
