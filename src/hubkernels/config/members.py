@@ -59,7 +59,9 @@ def find_members(root: Path, patterns: Iterable[Pattern]) -> tuple[tuple[Member,
         if entry[0] == "exclude":
             dropped = [folder for folder in found if _is_excluded(folder, entry[2])]
             if not dropped:
-                unmatched.append(Unmatched(entry, f"no member matches {entry[2]}", nearest(entry[2], found)))
+                unmatched.append(
+                    Unmatched(entry, f"no member matches {entry[2]}", nearest(entry[2], found) or "drop it")
+                )
             for folder in dropped:
                 del found[folder]
     return tuple(found.values()), tuple(unmatched)
