@@ -42,7 +42,8 @@ TEXT = "<text>"
 _READS_UNSEEN = re.compile(rb"\.(incbin|include)(?:\s|\\t)*\\*\"")
 """Directives of the assembler, with the quote that follows: a comment may speak of them."""
 _ASM = re.compile(rb"\b_*asm_*\b")
-_TIMESTAMP = re.compile(rb"\b__TIMESTAMP__\b")
+_TIMES = {"g++": re.compile(rb"\b__TIMESTAMP__\b"), "clang": re.compile(rb"\b__(?:TIMESTAMP|DATE|TIME)__\b")}
+"""Macros that are another text at another time; clang holds two of them fixed only since release 16."""
 _NATIVE = re.compile(r"-m(?:arch|cpu|tune)=native")
 _WORD = re.compile(r"(?:\\.|[^\\\s])+")
 SEARCH_FLAGS = ("-I", "-isystem", "-iquote", "-idirafter")
@@ -169,6 +170,7 @@ class Scanner:
             return Failure(
                 source.path, self.variant.tag, "the compiler lists what it reads, but does not preprocess it"
             )
+        absent |= {f"{path}.gch" for path in own if not os.path.exists(self._full(f"{path}.gch"))}  # noqa: PTH110
         known = {os.path.normpath(path) for path in own}
         own += sorted(p for p in there if not self.headers.owns(p) and os.path.normpath(p) not in known)
         found = Includes(
@@ -189,8 +191,9 @@ class Scanner:
         codes = {path: code(text) for path, text in texts.items()}
         codes["a flag"] = " ".join(source.flags).encode(errors="surrogateescape")
         for path, text in codes.items():
-            if _TIMESTAMP.search(text):
-                return f"{path} has __TIMESTAMP__, the time when the file was written: leave it out, or define a macro"
+            if time_of := _TIMES[self.tools.compiler.family].search(text):
+                word = time_of[0].decode()
+                return f"{path} has {word}: what is built would not be the same at another time; leave it out"
         read = {path: literals_joined(text) for path, text in codes.items()}
         if any(_ASM.search(text) for text in codes.values()):  # its strings can be made by macros
             read[source.path + ", preprocessed,"] = literals_joined((self._preprocessed(source) or "").encode())
