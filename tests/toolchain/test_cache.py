@@ -255,6 +255,31 @@ def test_the_answer_to_a_source_that_asks_for_a_file_is_an_input(
     assert without.op_id == absent
 
 
+@pytest.mark.parametrize("folder", ["earlier/", "./earlier/", "earlier//"])
+def test_a_header_in_an_earlier_folder_with_a_slash_at_its_end_is_seen(
+    small: SmallProject, cli: Cli, folder: str
+) -> None:
+    text = (small.root / "build.toml").read_text()
+    (small.root / "build.toml").write_text(text.replace('include = ["include"]', f'include = ["{folder}", "include"]'))
+    (small.root / "earlier").mkdir()
+    assert cli("build", "--project", small.root).code == 0
+    before = small.op_id
+    header = (small.root / "include/kernel.h").read_text()
+    (small.root / "earlier/kernel.h").write_text(f"{header}#define NEARER\n")
+    assert cli("build", "--project", small.root).out.startswith("built")
+    assert small.op_id != before
+
+
+@pytest.mark.parametrize("path", ["include/kernel.h.gch", "torch-ext/kernel.h.gch"])
+def test_a_precompiled_header_is_refused_when_it_comes(small: SmallProject, cli: Cli, path: str) -> None:
+    cli("build", "--project", small.root)
+    assert cli("build", "--project", small.root).out.startswith("up to date")
+    (small.root / path).touch()
+    ran = cli("build", "--project", small.root)
+    assert ran.code == 2
+    assert f"{path} is a precompiled header" in ran.err
+
+
 def test_a_source_for_this_machines_processor_is_not_shared_with_another(
     small: SmallProject, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,6 +313,20 @@ def test_a_source_that_reads_what_no_compiler_lists_is_refused(
     ran = cli("build", "--project", small.root)
     assert ran.code == 2
     assert re.search(rf"cpu/kernel.cpp(, preprocessed,)? has \.{directive}: no compiler lists what that reads", ran.err)
+
+
+@pytest.mark.skipif(shutil.which("clang++") is None, reason="there is no clang++ on PATH")
+def test_the_day_of_a_build_is_refused_under_clang(
+    small: SmallProject, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its older releases take the day of the machine, whatever the environment says."""
+    source = small.root / "cpu/kernel.cpp"
+    source.write_text(f"{source.read_text()}\nconst char* day = __DATE__;\n")
+    assert cli("build", "--project", small.root).code == 0
+    monkeypatch.setenv("CXX", "clang++")
+    ran = cli("build", "--project", small.root)
+    assert ran.code == 2
+    assert "cpu/kernel.cpp has __DATE__: what is built would not be the same at another time" in ran.err
 
 
 @pytest.mark.parametrize("line", ["const char* when = __TIMESTAMP__;", "const char* when = __TIME\\\nSTAMP__;"])

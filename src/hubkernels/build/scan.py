@@ -162,7 +162,10 @@ class Scanner:
         if unseen := self._unseen(source, mine):
             return Failure(source.path, self.variant.tag, unseen)
         roots, names = self._searched(source, own, paths)
-        absent, blocked = missing_instead(self.root, roots, names)
+        if compiled := next((p for p in _precompiled(roots, names) if os.path.exists(self._full(p))), None):  # noqa: PTH110
+            why = "the compiler would read it in the header's stead, and does not list it; delete it"
+            return Failure(source.path, self.variant.tag, f"{compiled} is a precompiled header: {why}")
+        absent, blocked = missing_instead(self.root, roots, {*names, *_precompiled([""], names)})
         shadows, also_blocked = self._shadows(source, paths)
         there, not_there, clear = self._asked(source, roots, texts)
         text = "" if clear else self._preprocessed(source)
@@ -170,7 +173,6 @@ class Scanner:
             return Failure(
                 source.path, self.variant.tag, "the compiler lists what it reads, but does not preprocess it"
             )
-        absent |= {f"{path}.gch" for path in own if not os.path.exists(self._full(f"{path}.gch"))}  # noqa: PTH110
         known = {os.path.normpath(path) for path in own}
         own += sorted(p for p in there if not self.headers.owns(p) and os.path.normpath(p) not in known)
         found = Includes(
@@ -289,6 +291,10 @@ class Scanner:
 
 def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _precompiled(roots: Iterable[str], names: Iterable[str]) -> Iterator[str]:
+    return (os.path.join(root, f"{name}{end}") for root in roots for name in names for end in (".gch", ".pch"))  # noqa: PTH118 - thousands a source
 
 
 def _above(path: str, roots: Iterable[str]) -> Iterator[str]:
