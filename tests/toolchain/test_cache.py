@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -199,6 +200,86 @@ def test_headers_of_a_compiler_outside_usr_are_the_compilers(
     assert ids[0] == ids[1]
 
 
+@dataclass(frozen=True)
+class Asking:
+    """A way to ask for a file: what stands first in the source, and the file that changes the answer."""
+
+    text: str
+    path: str
+    told_by_text: bool = True
+
+    def put_in(self, project: SmallProject) -> None:
+        source = project.root / "cpu/kernel.cpp"
+        source.write_text(f"{self.text}\n{source.read_text()}")
+
+
+ANSWER = "\nextern const int more = 1;\n#endif"
+ASKING = {
+    "quoted": Asking('#if __has_include("opt.h")' + ANSWER, "cpu/opt.h"),
+    "in a folder of the search": Asking("#if __has_include(<opt.h>)" + ANSWER, "include/opt.h"),
+    "in a new folder": Asking("#if __has_include(<new/opt.h>)" + ANSWER, "include/new/opt.h"),
+    "spliced": Asking('#if __has_inc\\ \nlude("opt.h")' + ANSWER, "cpu/opt.h"),
+    "by a macro": Asking('#define HAS(x) __has_include(x)\n#if HAS("opt.h")' + ANSWER, "cpu/opt.h"),
+    "a macro": Asking('#define OPT "opt.h"\n#if __has_include(OPT)' + ANSWER, "cpu/opt.h", told_by_text=False),
+    "by the system": Asking(
+        "#include <cstddef>\n#define _PSTL_PAR_BACKEND_TBB\n#if _GLIBCXX_USE_TBB_PAR_BACKEND" + ANSWER,
+        "include/tbb/tbb.h",
+    ),
+}
+
+
+@pytest.mark.parametrize("asking", ASKING.values(), ids=ASKING)
+def test_the_answer_to_a_source_that_asks_for_a_file_is_an_input(
+    tmp_path: Path, cli: Cli, compiler: Compiler, asking: Asking
+) -> None:
+    projects = [SmallProject(tmp_path / number, "my-kernel").write().without_torch() for number in "12"]
+    for project in projects:
+        asking.put_in(project)
+    with_file, without = projects
+    (with_file.root / asking.path).parent.mkdir(exist_ok=True)
+    (with_file.root / asking.path).touch()
+    for project in projects:
+        assert cli("build", "--project", project.root).out.startswith("built")
+    assert with_file.op_id != without.op_id
+    compiler.runs()
+    assert cli("build", "--project", without.root).out.startswith("up to date")
+    assert compiler.runs() == (NONE if asking.told_by_text else ([], ["cpu/kernel.cpp"]))
+
+    absent = without.op_id
+    (without.root / asking.path).parent.mkdir(exist_ok=True)
+    (without.root / asking.path).touch()
+    assert cli("build", "--project", without.root).code == 0
+    assert without.op_id == with_file.op_id
+    (without.root / asking.path).unlink()
+    assert cli("build", "--project", without.root).code == 0
+    assert without.op_id == absent
+
+
+@pytest.mark.parametrize("folder", ["earlier/", "./earlier/", "earlier//"])
+def test_a_header_in_an_earlier_folder_with_a_slash_at_its_end_is_seen(
+    small: SmallProject, cli: Cli, folder: str
+) -> None:
+    text = (small.root / "build.toml").read_text()
+    (small.root / "build.toml").write_text(text.replace('include = ["include"]', f'include = ["{folder}", "include"]'))
+    (small.root / "earlier").mkdir()
+    assert cli("build", "--project", small.root).code == 0
+    before = small.op_id
+    header = (small.root / "include/kernel.h").read_text()
+    (small.root / "earlier/kernel.h").write_text(f"{header}#define NEARER\n")
+    assert cli("build", "--project", small.root).out.startswith("built")
+    assert small.op_id != before
+
+
+@pytest.mark.parametrize("path", ["include/kernel.h.gch", "torch-ext/kernel.h.gch"])
+def test_a_precompiled_header_is_refused_when_it_comes(small: SmallProject, cli: Cli, path: str) -> None:
+    cli("build", "--project", small.root)
+    assert cli("build", "--project", small.root).out.startswith("up to date")
+    (small.root / path).touch()
+    ran = cli("build", "--project", small.root)
+    assert ran.code == 2
+    assert f"{path} is a precompiled header" in ran.err
+
+
 def test_a_source_for_this_machines_processor_is_not_shared_with_another(
     small: SmallProject, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,6 +300,9 @@ def test_a_source_for_this_machines_processor_is_not_shared_with_another(
         (r'asm("\t.include\t\"data.s\"\n");', "include"),
         ('asm(R"(.include"data.s")");', "include"),
         ('#define S(x) #x\nasm(".incbin " S(table.bin));', "incbin"),
+        (r'asm(".inc" /* */ "bin \"table.bin\"");', "incbin"),
+        (r'asm("nop; .in" "clude \"data.s\"");', "include"),
+        ('#define D ".inc"\n' + r'asm(D "bin \"table.bin\"");', "incbin"),
     ],
 )
 def test_a_source_that_reads_what_no_compiler_lists_is_refused(
@@ -228,12 +312,38 @@ def test_a_source_that_reads_what_no_compiler_lists_is_refused(
     source.write_text(f"{source.read_text()}\n{line}\n")
     ran = cli("build", "--project", small.root)
     assert ran.code == 2
-    assert f"cpu/kernel.cpp has .{directive}: no compiler lists what that reads" in ran.err
+    assert re.search(rf"cpu/kernel.cpp(, preprocessed,)? has \.{directive}: no compiler lists what that reads", ran.err)
+
+
+@pytest.mark.skipif(shutil.which("clang++") is None, reason="there is no clang++ on PATH")
+def test_the_day_of_a_build_is_refused_under_clang(
+    small: SmallProject, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its older releases take the day of the machine, whatever the environment says."""
+    source = small.root / "cpu/kernel.cpp"
+    source.write_text(f"{source.read_text()}\nconst char* day = __DATE__;\n")
+    assert cli("build", "--project", small.root).code == 0
+    monkeypatch.setenv("CXX", "clang++")
+    ran = cli("build", "--project", small.root)
+    assert ran.code == 2
+    assert "cpu/kernel.cpp has __DATE__: what is built would not be the same at another time" in ran.err
+
+
+@pytest.mark.parametrize("line", ["const char* when = __TIMESTAMP__;", "const char* when = __TIME\\\nSTAMP__;"])
+def test_the_time_when_a_file_was_written_is_refused(small: SmallProject, cli: Cli, line: str) -> None:
+    source = small.root / "cpu/kernel.cpp"
+    source.write_text(f"{source.read_text()}\n{line}\n")
+    ran = cli("build", "--project", small.root)
+    assert ran.code == 2
+    assert "cpu/kernel.cpp has __TIMESTAMP__: what is built would not be the same at another time" in ran.err
 
 
 def test_a_comment_may_speak_of_what_is_refused(small: SmallProject, cli: Cli) -> None:
     source = small.root / "cpu/kernel.cpp"
-    source.write_text(source.read_text() + '// neither .incbin nor .include, and `x.include` is a name; "this" too\n')
+    source.write_text(
+        source.read_text()
+        + '// neither .incbin nor .include, and `x.include` is a name; "this" too\n/* __TIMESTAMP__ */\n'
+    )
     assert cli("build", "--project", small.root).code == 0
 
 

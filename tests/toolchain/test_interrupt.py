@@ -108,10 +108,10 @@ def test_an_interrupted_build_ends_its_compilers_and_leaves_the_next_one_right(
 
 
 def test_an_interrupt_is_not_followed_by_a_scan(tmp_path: Path, compiler: Path) -> None:
-    """A source that asks __has_include is scanned for each plan: what it reads is not known for sure without."""
+    """A source that asks for what a macro names is scanned for each plan: what it reads is not known without."""
     project = SmallProject(tmp_path / "project", "my-kernel").write()
     source = project.root / "cpu/kernel.cpp"
-    source.write_text(source.read_text() + "#if __has_include(<nowhere.h>)\n#endif\n")
+    source.write_text(source.read_text() + "#define NOWHERE <nowhere.h>\n#if __has_include(NOWHERE)\n#endif\n")
     (compiler.parent / "hang").touch()
     process = start(project, compiler)
     wait_for((compiler.parent / "hangs").exists)

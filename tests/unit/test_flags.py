@@ -22,6 +22,42 @@ def test_a_flag_that_brings_in_what_no_compiler_lists_is_refused_with_the_way_ou
     assert "a script that CXX names" in str(refused[1])
 
 
+@pytest.mark.parametrize(
+    "word",
+    [
+        *(
+            "--include-directory=a",
+            "--include-directory",
+            "--include-directory-after=a",
+            "--include-prefix",
+            "-iprefix",
+        ),
+        *(
+            "-iwithprefixbefore",
+            "-iwithprefix",
+            "-imultilib",
+            "-isystem-after",
+            "-cxx-isystem",
+            "--include",
+            "-Ia;-iprefix",
+        ),
+        *("-include-pch", "-stdlib=libc++", "-resource-dir", "-resource-dir=/x", "-working-directory=/x"),
+    ],
+)
+def test_a_search_for_headers_that_is_not_known_is_refused_with_the_way_out(word: str) -> None:
+    refused = why_refused(f"$<1:{word}>" if ";" in word else word)
+    assert refused
+    assert "searches for headers in a way that is not supported" in refused[0]
+    assert "write -I, -iquote, -isystem or -idirafter" in str(refused[1])
+
+
+@pytest.mark.parametrize(
+    "word", ["--specs", "-specs", "--output", "--output=x", "--define-macro", "--compile", "--dependencies"]
+)
+def test_the_long_name_of_a_flag_of_the_builder_is_refused(word: str) -> None:
+    assert "the builder's to give" in (why_refused(word) or [""])[0]
+
+
 @pytest.mark.parametrize("word", ["-lfoo", "-L/opt/lib", "-Wl,-z,now", "-fuse-ld=lld", "-Xlinker", "-shared"])
 def test_a_flag_of_the_link_is_told_to_reach_nothing(word: str) -> None:
     assert why_refused(word) is None
@@ -33,7 +69,27 @@ def test_a_flag_of_the_link_is_told_to_reach_nothing(word: str) -> None:
 
 @pytest.mark.parametrize(
     "word",
-    ["-lineinfo", "-lgomp", "-lm", "-flto", "-Wall", "-Wa,--noexecstack", "-Xptxas=-v", "-fprofile-arcs", "-mavx2"],
+    [
+        "-lineinfo",
+        "-lgomp",
+        "-lm",
+        "-flto",
+        "-Wall",
+        "-Wa,--noexecstack",
+        "-Xptxas=-v",
+        "-fprofile-arcs",
+        "-mavx2",
+        "-isystem",
+        "-isystemx",
+        "-iquotex",
+        "-idirafter",
+        "-include",
+        "-includex.h",
+        "-imacros",
+        "-Ix",
+        "-nostdinc",
+        "-fno-inline",
+    ],
 )
 def test_other_flags_are_no_matter(word: str) -> None:
     assert (why_refused(word), why_suspicious(word)) == (None, None)

@@ -18,7 +18,7 @@ from hubkernels.host.files import FileHashes
 from hubkernels.host.store import Store
 from hubkernels.toolchain.cpu import Toolchain
 
-_FORM = 2  # of lists and headers; other forms have other names in the store
+_FORM = 3  # of lists and headers; other forms have other names in the store
 _CANDIDATES = 8
 """Lists kept of one source: its headers differ between branches, and between releases of torch."""
 
@@ -27,10 +27,12 @@ _CANDIDATES = 8
 class Includes:
     """What one source reads.
 
-    own: path as the compiler spells it, and SHA-256; the source first. headers: hash of the list of all others.
+    own: path as the compiler spells it, and SHA-256; the source first. headers: hash of the list of all others. What is
+    there and only asked for is among them.
     absent: what is not there, and would be read instead of one of these if it were. shadows: hash of the list of such
     paths in the toolchain's folders.
     reads_id: whether the op id takes part in compiling the source.
+    text: hash of the preprocessed source where files alone do not decide it; such a list is not kept.
     """
 
     own: Mapping[str, str]
@@ -38,6 +40,7 @@ class Includes:
     absent: tuple[str, ...]
     shadows: str
     reads_id: bool
+    text: str = ""
 
 
 class Headers:

@@ -2,13 +2,14 @@
 
 The id of an artifact is the hash of all its inputs, and the binding is compiled with that id; so the inputs must be
 known before the first object exists. The compiler lists them (``-M``); a list holds, in any checkout, until a file in
-it changes or one appears that would be read in its stead; of a source that asks ``__has_include`` it holds for one
-build.
+it changes or one appears that would be read in its stead, or that a file asks for (``__has_include``). Where what is
+asked for cannot be told from the texts, a list holds for one build, and the preprocessed text is an input.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
+from hubkernels.build.asks import asked, code, literals_joined
 from hubkernels.build.failure import Failure, explain_failures
 from hubkernels.build.includes import Headers, Includes, keep, missing_instead, recall
 from hubkernels.build.names import named_in
@@ -36,10 +38,15 @@ HEADERS = "<headers>"
 CPU = "<cpu>"
 """Stands among the inputs of a source that is compiled for the processor of this machine."""
 
-_ASKS_FOR_FILES = b"__has_include"
+TEXT = "<text>"
+"""Stands among the inputs of a source for its preprocessed text, where more than the content of files decides it."""
+
 _READS_UNSEEN = re.compile(rb"\.(incbin|include)(?:\s|\\t)*\\*\"")
 """Directives of the assembler, with the quote that follows: a comment may speak of them."""
 _ONCE = re.compile(rb"pragma\s+once|#\s*import|_Pragma")
+_ASM = re.compile(rb"\b_*asm_*\b")
+_TIMES = {"g++": re.compile(rb"\b__TIMESTAMP__\b"), "clang": re.compile(rb"\b__(?:TIMESTAMP|DATE|TIME)__\b")}
+"""Macros that are another text at another time; clang holds two of them fixed only since release 16."""
 _NATIVE = re.compile(r"-m(?:arch|cpu|tune)=native")
 _WORD = re.compile(r"(?:\\.|[^\\\s])+")
 SEARCH_FLAGS = ("-I", "-isystem", "-iquote", "-idirafter")
@@ -51,7 +58,7 @@ class ScannedSource:
     """A source and everything it includes.
 
     inputs: (name that is the same on every machine, SHA-256), the source first, then the files of the project that it
-    includes, then HEADERS, and CPU where flags name none.
+    includes or asks for, then HEADERS, and CPU and TEXT where they count.
     reads_id: whether the op id takes part in compiling it.
     """
 
@@ -140,7 +147,7 @@ class Scanner:
     def _ask_compiler(self, source: Source) -> Includes | Failure:
         """The list for one source, kept unless it may not hold for the next build.
 
-        That is so when a file changed meanwhile, and when one asks for files that are not in the list.
+        That is so when a file changed meanwhile, and when what is asked for is not told by the texts.
         """
         started = time.time_ns()
         # A stand-in for the id: whether the macro is there can decide what is included, its value does not.
@@ -153,24 +160,35 @@ class Scanner:
             what = f"the compiler does not list what it reads, with these flags: {' '.join(source.flags)}"
             return Failure(source.path, self.variant.tag, what)
         own = [path for path in paths if not self.headers.owns(path)]
-        texts = [(self.root / path).read_bytes() for path in own]
-        for path, text in zip(own, texts, strict=True):
-            if unseen := _READS_UNSEEN.search(text):
-                why = "no compiler lists what that reads, and changes of it would go unseen"
-                return Failure(source.path, self.variant.tag, f"{path} has .{unseen[1].decode()}: {why}")
-        twins = set(self._twins(source, dict(zip(own, texts, strict=True))))
+        texts = {path: Path(self._full(path)).read_bytes() for path in paths}
+        mine = {path: texts[path] for path in own}
+        if unseen := self._unseen(source, mine):
+            return Failure(source.path, self.variant.tag, unseen)
+        twins = set(self._twins(source, mine))
         roots, names = self._searched(source, own, paths)
-        absent, blocked = missing_instead(self.root, roots, names)
+        if compiled := next((p for p in _precompiled(roots, names) if os.path.exists(self._full(p))), None):  # noqa: PTH110
+            why = "the compiler would read it in the header's stead, and does not list it; delete it"
+            return Failure(source.path, self.variant.tag, f"{compiled} is a precompiled header: {why}")
+        absent, blocked = missing_instead(self.root, roots, {*names, *_precompiled([""], names)})
         shadows, also_blocked = self._shadows(source, paths)
+        there, not_there, clear = self._asked(source, roots, texts)
+        text = "" if clear else self._preprocessed(source)
+        if text is None:
+            return Failure(
+                source.path, self.variant.tag, "the compiler lists what it reads, but does not preprocess it"
+            )
+        known = {os.path.normpath(path) for path in own}
+        own += sorted(p for p in there if not self.headers.owns(p) and os.path.normpath(p) not in known)
         found = Includes(
             {path: self._sha256(path) or "" for path in (own[0], *sorted({*own[1:], *twins}))},
-            self.headers.note(path for path in paths if self.headers.owns(path)),
-            tuple(sorted(absent)),
-            self.headers.note_absent(shadows),
-            any(ID_MACRO in text for text in texts),
+            self.headers.note(path for path in {*paths, *there} if self.headers.owns(path)),
+            tuple(sorted(absent | {path for path in not_there if not self.headers.owns(path)})),
+            self.headers.note_absent(shadows | {path for path in not_there if self.headers.owns(path)}),
+            any(ID_MACRO in text for text in mine.values()),
+            text and _hash(text),
         )
-        moved = any(changed_since(self._full(path), started) for path in (*paths, *twins))
-        if not (moved or blocked or also_blocked or any(_ASKS_FOR_FILES in text for text in texts)):
+        moved = any(changed_since(self._full(path), started) for path in {*paths, *there, *twins})
+        if clear and not (moved or blocked or also_blocked):
             keep(self.store, self._key(source), found)
         return found
 
@@ -194,6 +212,52 @@ class Scanner:
 
     def _is_file(self, path: str) -> bool:
         return os.path.isfile(self._full(path))  # noqa: PTH113 - hundreds a source
+
+    def _unseen(self, source: Source, texts: Mapping[str, bytes]) -> str | None:
+        """What makes other bytes of a source when no file that the compiler lists has changed, if anything does."""
+        codes = {path: code(text) for path, text in texts.items()}
+        codes["a flag"] = " ".join(source.flags).encode(errors="surrogateescape")
+        for path, text in codes.items():
+            if time_of := _TIMES[self.tools.compiler.family].search(text):
+                word = time_of[0].decode()
+                return f"{path} has {word}: what is built would not be the same at another time; leave it out"
+        read = {path: literals_joined(text) for path, text in codes.items()}
+        if any(_ASM.search(text) for text in codes.values()):  # its strings can be made by macros
+            read[source.path + ", preprocessed,"] = literals_joined((self._preprocessed(source) or "").encode())
+        for path, text in read.items():
+            if unseen := _READS_UNSEEN.search(text):
+                why = "no compiler lists what that reads, and changes of it would go unseen"
+                return f"{path} has .{unseen[1].decode()}: {why}"
+        return None
+
+    def _preprocessed(self, source: Source) -> str | None:
+        """The text that is compiled, in words that every machine shares; None where there is none."""
+        words = (*self._flags(source), f"-D{ID_MACRO.decode()}=_id", *self.tools.prefix_maps(), "-E", "-P", source.path)
+        done = run((*self.tools.compiler.command, *words), cwd=self.root, env=self.environment)
+        return None if done.status else self.tools.portable(done.output)
+
+    def _asked(
+        self, source: Source, roots: Iterable[str], texts: Mapping[str, bytes]
+    ) -> tuple[set[str], set[str], bool]:
+        """Paths that files ask for: those that are there, and those that are not; and whether these are all.
+
+        Each folder of the search counts, the last too: which of them answers depends on who asks.
+        """
+        wanted = asked(texts, self._flags(source))
+        folders = (*roots, *self._toolchain_folders())
+        places = {*itertools.product(folders, wanted.names)}
+        places |= {(os.path.dirname(path) or ".", name) for name, path in wanted.nearby}  # noqa: PTH120 - as it is spelled
+        there: set[str] = set()
+        absent: set[str] = set()
+        blocked = False
+        for folder, name in places:
+            missing, taken = missing_instead(self.root, (folder,), (name,))
+            absent |= missing
+            blocked |= taken
+            path = name if folder == "." else f"{folder}/{name}"
+            if not missing and not taken:
+                there.add(path)
+        return there, absent, wanted.clear and not blocked
 
     def _searched(self, source: Source, own: Sequence[str], paths: Sequence[str]) -> tuple[set[str], set[str]]:
         """Folders where a new file could come before one of ``paths``, and the names it could have there.
@@ -240,7 +304,8 @@ class Scanner:
     def _scanned(self, source: Source, found: Includes) -> ScannedSource:
         own = ((self.tools.portable(path), digest) for path, digest in found.own.items())
         native = [(CPU, _hash(cpu_identity()))] if any(map(_NATIVE.fullmatch, source.flags)) else []
-        return ScannedSource(source, (*own, (HEADERS, found.headers), *native), found.reads_id)
+        text = [(TEXT, found.text)] if found.text else []
+        return ScannedSource(source, (*own, (HEADERS, found.headers), *native, *text), found.reads_id)
 
     def _full(self, path: str) -> str:
         return os.path.join(self.root, path)  # noqa: PTH118 - thousands a build
@@ -251,6 +316,10 @@ class Scanner:
 
 def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _precompiled(roots: Iterable[str], names: Iterable[str]) -> Iterator[str]:
+    return (os.path.join(root, f"{name}{end}") for root in roots for name in names for end in (".gch", ".pch"))  # noqa: PTH118 - thousands a source
 
 
 def _above(path: str, roots: Iterable[str]) -> Iterator[str]:

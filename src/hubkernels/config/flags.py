@@ -19,6 +19,18 @@ _READ_UNSEEN = (
 )
 """Beginnings of flags by which a compiler takes other parts of itself, or reads files that it does not list."""
 
+_SEARCHES = re.compile(
+    r"-i(?!system(?!-after)|quote|dirafter|nclude(?!-pch)|macros).+|--i(?:nclude|macros).*|-(?:c|cxx|objcxx?)-isystem.*"
+    r"|--?stdlib.*|-stdlib\+\+-isystem.*|--?resource-dir.*|-working-directory.*"
+)
+"""Spellings that change where headers are looked for, beside the ones that `scan` knows."""
+
+_SPELLED_OUT = re.compile(
+    r"--?specs|--(?:output|compile|preprocess|assemble|(?:write-)?(?:user-)?dependencies|print-missing-file-dependencies"
+    r"|define-macro|undefine-macro|for-assembler|for-linker)(?:=.*)?"
+)
+"""Long names of flags that are the builder's, or that stand in a list here by their short names."""
+
 # Of libraries, those that every link has where a symbol of theirs is used are no mistake.
 _OF_THE_LINK = re.compile(
     r"-l(?!(?:ineinfo|to|gomp|m|dl|pthread|rt|c)$).*|-L.*|-Wl,.*|-Xlinker.*|-fuse-ld=.*|-static|-shared|-rdynamic"
@@ -50,6 +62,17 @@ def why_refused(word: str, before: str = "") -> tuple[str, str | None] | None:
     whole = before + word if before in {"-D", "-U"} else word
     if whole.startswith(("-D", "-U")) and whole[2:].partition("=")[0] in _OURS_TO_DEFINE:
         return f"has a macro that is the builder's to define: {whole!r}", None
+    return _why_spelling_refused(word)
+
+
+def _why_spelling_refused(word: str) -> tuple[str, str] | None:
+    if _SEARCHES.fullmatch(word):
+        hint = (
+            "where headers are looked for must be known: write -I, -iquote, -isystem or -idirafter; -include for a file"
+        )
+        return f"searches for headers in a way that is not supported: {word!r}", hint
+    if _SPELLED_OUT.fullmatch(word):
+        return f"has a flag that is the builder's to give: {word!r}", "flags of a source have short names, such as -D"
     return None
 
 

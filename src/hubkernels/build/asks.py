@@ -1,0 +1,94 @@
+"""What a source asks the preprocessor without reading it: ``__has_include``, whose answers no compiler lists."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+_SPLICE = re.compile(rb"(?:\\|\?\?/)[ \t\v\f\r]*\n")
+_SPLICED_WORD = re.compile(rb"(?:\\|\?\?/)[ \t\v\f\r]*\n\w")
+_TOKEN = re.compile(
+    rb"""(?P<comment>//[^\n]*|/\*.*?(?:\*/|\Z))
+    |(?:u8|[uUL])?R"(?P<raw>[^ ()\\\t\v\f\n]{0,16})\(.*?\)(?P=raw)"
+    |[A-Za-z_]\w*
+    |[0-9](?:[\w.]|'\w)*
+    |"(?:\\.|[^"\\\n])*"
+    |'(?:\\.|[^'\\\n])*'
+    """,
+    re.DOTALL | re.VERBOSE,
+)
+_ADJACENT = re.compile(rb'(?<!\\)"\s*(?:u8|[uUL])?"')
+_WORDS = re.compile(rb"__has_(?:include(?:_next)?|embed)\b")
+_OPERAND = re.compile(rb'\s*\(\s*(?:<([^>\n]+)>|"([^"\n]+)")\s*\)')
+_WHETHER = re.compile(rb"(?:\bdefined\s*\(?|#\s*(?:(?:el)?ifn?def|define|undef))\s*\Z")
+_WRAPPER = re.compile(rb"[ \t]*#[ \t]*define[ \t]+(\w+)\(\s*(\w+)\s*\)[^\n]*")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """names: what is asked for. nearby: names that are looked for beside the file that asks too, with that file.
+
+    clear: whether that is all; else the preprocessor alone knows.
+    """
+
+    names: frozenset[str]
+    nearby: frozenset[tuple[str, str]]
+    clear: bool
+
+
+def code(text: bytes) -> bytes:
+    """A text as the compiler takes it: spliced lines joined, comments gone."""
+    joined = _SPLICE.sub(b"", text)
+    return _TOKEN.sub(lambda found: b" " if found["comment"] is not None else found[0], joined)
+
+
+def literals_joined(text: bytes) -> bytes:
+    """A text with adjacent string literals made one."""
+    return _ADJACENT.sub(b"", code(text))
+
+
+def asked(texts: Mapping[str, bytes], flags: Sequence[str]) -> Asked:
+    """What files ask for, by path and text, inactive branches included."""
+    codes = {path: code(text) for path, text in texts.items() if _may_ask(text)}
+    wrappers = sorted({word for text in codes.values() for word in _wrappers(text)})
+    # A wrapper may be used in files that do not have the word.
+    codes |= {p: code(text) for p, text in texts.items() if p not in codes and any(word in text for word in wrappers)}
+    words = re.compile(b"|".join([_WORDS.pattern, *(rb"\b%s\b" % word for word in wrappers)]))
+    names: set[str] = set()
+    nearby: set[tuple[str, str]] = set()
+    clear = not any("__has_" in flag or any(word.decode() in flag for word in wrappers) for flag in flags)
+    for path, text in codes.items():
+        for found in words.finditer(text):
+            operand = _OPERAND.match(text, found.end())
+            if operand is None:
+                clear &= _needs_no_answer(text, found)
+                continue
+            name = (operand[1] or operand[2]).decode(errors="surrogateescape")
+            names.add(name)
+            if operand[2] is not None:
+                nearby.add((name, path))
+            clear &= not name.startswith("/") and found[0] != b"__has_embed"
+    return Asked(frozenset(names), frozenset(nearby), clear)
+
+
+def _may_ask(text: bytes) -> bool:
+    return b"__has_" in text or (_SPLICED_WORD.search(text) is not None and b"__has_" in _SPLICE.sub(b"", text))
+
+
+def _wrappers(text: bytes) -> Iterator[bytes]:
+    """Macros that ask for what they are given: ``#define HAS(x) __has_include(x)``."""
+    return (found[1] for found in _WRAPPER.finditer(text) if _asks_for(found))
+
+
+def _asks_for(define: re.Match[bytes]) -> bool:
+    return re.search(rb"__has_include(?:_next)?\s*\(\s*%s\s*\)" % define[2], define[0]) is not None
+
+
+def _needs_no_answer(text: bytes, word: re.Match[bytes]) -> bool:
+    """Whether a word only is defined or looked for, or stands in a wrapper, all of whose uses are known."""
+    start = text.rfind(b"\n", 0, word.start()) + 1
+    if _WHETHER.search(text[start : word.start()]):
+        return True
+    define = _WRAPPER.match(text, start) if _WORDS.fullmatch(word[0]) else None
+    return define is not None and re.match(rb"\s*\(\s*%s\s*\)" % define[2], text[word.end() :][:200]) is not None

@@ -1,0 +1,65 @@
+"""What texts ask the preprocessor for."""
+
+from __future__ import annotations
+
+import pytest
+
+from hubkernels.build.asks import asked, code, literals_joined
+
+HAS = b"#define HAS(x) __has_include(x)\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (b"#if __has_include(<a.h>) || __has_include_next ( <b/c.h> )", {"a.h", "b/c.h"}),
+        (b'#if 0\n#if __has_include/* */("a.h")\n#endif\n#endif', {"a.h"}),
+        (b'#if __has_\\\ninclude("a.h")', {"a.h"}),
+        (b'#if __has_inc\\ \t\r\nlude("a.h")', {"a.h"}),
+        (b'#if __has_inc??/\nlude("a.h")', {"a.h"}),
+        (HAS + b"#if HAS(<a.h>)", {"a.h"}),
+        (HAS + b"#undef HAS\n#define HAS(x) 0\n#ifdef HAS\n#endif", set()),
+        (b"#if defined(__has_include) && defined __has_include\n#elifdef __has_include\n#endif", set()),
+        (b"// __has_include(X)\n/* __has_include(Y) */", set()),
+        (b'const char* s = R"a(/*)a";\n#if __has_include(<a.h>)', {"a.h"}),
+        (b"int n = 1'000; char c = '\"'; /* \" */\n#if __has_include(<a.h>)", {"a.h"}),
+    ],
+)
+def test_names_that_a_text_tells(text: bytes, names: set[str]) -> None:
+    found = asked({"x.h": text}, ())
+    assert (set(found.names), found.clear) == (names, True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"#if __has_include(OPT)",
+        b"#define ASK __has_include\n#if ASK(<a.h>)",
+        b'#if __has_include("/opt/a.h")',
+        b"#if __has_embed(<a.bin>)",
+        HAS + b"#if HAS(OPT)",
+        HAS + b"#define TOO(x) HAS(x)\n#if TOO(<a.h>)",
+        HAS + b"#define ASK HAS\n#if ASK(<a.h>)",
+        b"#define BOTH(x, y) __has_include(x)\n#if BOTH(<a.h>, 1)",
+        b'const char* s = "/*";\n#if __has_include(OPT)\n/* */',
+        b"int n = 1'000, m = '\"'; int k = '/*';\n#if __has_include(OPT)\n/* */",
+    ],
+)
+def test_what_the_preprocessor_alone_knows(text: bytes) -> None:
+    assert not asked({"x.h": text}, ()).clear
+
+
+def test_a_macro_that_asks_is_known_in_files_that_do_not_have_the_word() -> None:
+    found = asked({"a.h": HAS, "b.h": b'#if HAS("c.h")'}, ())
+    assert (set(found.names), set(found.nearby), found.clear) == ({"c.h"}, {("c.h", "b.h")}, True)
+    assert not asked({"a.h": HAS}, ("-DASK=HAS",)).clear
+
+
+def test_a_flag_that_asks_is_not_clear() -> None:
+    assert asked({"x.h": b"#if ASK(<a.h>)"}, ()).clear
+    assert not asked({"x.h": b"#if ASK(<a.h>)"}, ("-DASK=__has_include",)).clear
+
+
+def test_comments_go_and_literals_join() -> None:
+    assert code(b'a // b\\\nc\nd /* "e" */ f "/* g */"') == b'a  \nd   f "/* g */"'
+    assert literals_joined(rb'"a\"" /* */ "b" u8"c" "\" "') == rb'"a\"bc\" "'
