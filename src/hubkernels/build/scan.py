@@ -163,7 +163,7 @@ class Scanner:
         absent, blocked = missing_instead(self.root, roots, names)
         shadows, also_blocked = self._shadows(source, paths)
         found = Includes(
-            {path: self._sha256(path) or "" for path in (own[0], *sorted({*own[1:], *twins}))},
+            {path: self._sha256(path) or "" for path in (*own, *sorted(twins.difference(own)))},
             self.headers.note(path for path in paths if self.headers.owns(path)),
             tuple(sorted(absent)),
             self.headers.note_absent(shadows),
