@@ -140,9 +140,8 @@ def _is_entry(entry: object) -> bool:
         return False
     own, absent = entry["own"], entry["absent"]
     texts = (*own, *own.values(), *absent) if isinstance(own, dict) and isinstance(absent, list) else (None,)
-    return all(isinstance(text, str) for text in (*texts, entry["headers"], entry["shadows"])) and isinstance(
-        entry["reads_id"], bool
-    )
+    hashes = (entry["headers"], entry["shadows"], entry["text"])
+    return all(isinstance(text, str) for text in (*texts, *hashes)) and isinstance(entry["reads_id"], bool)
 
 
 def keep(store: Store, key: str, newest: Includes) -> None:

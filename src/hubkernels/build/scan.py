@@ -180,7 +180,7 @@ class Scanner:
         known = {os.path.normpath(path) for path in own}
         own += sorted(p for p in there if not self.headers.owns(p) and os.path.normpath(p) not in known)
         found = Includes(
-            {path: self._sha256(path) or "" for path in (own[0], *sorted({*own[1:], *twins}))},
+            {path: self._sha256(path) or "" for path in (*own, *sorted(twins.difference(own)))},
             self.headers.note(path for path in {*paths, *there} if self.headers.owns(path)),
             tuple(sorted(absent | {path for path in not_there if not self.headers.owns(path)})),
             self.headers.note_absent(shadows | {path for path in not_there if self.headers.owns(path)}),
