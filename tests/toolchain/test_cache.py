@@ -315,20 +315,6 @@ def test_a_source_that_reads_what_no_compiler_lists_is_refused(
     assert re.search(rf"cpu/kernel.cpp(, preprocessed,)? has \.{directive}: no compiler lists what that reads", ran.err)
 
 
-@pytest.mark.skipif(shutil.which("clang++") is None, reason="there is no clang++ on PATH")
-def test_the_day_of_a_build_is_refused_under_clang(
-    small: SmallProject, cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its older releases take the day of the machine, whatever the environment says."""
-    source = small.root / "cpu/kernel.cpp"
-    source.write_text(f"{source.read_text()}\nconst char* day = __DATE__;\n")
-    assert cli("build", "--project", small.root).code == 0
-    monkeypatch.setenv("CXX", "clang++")
-    ran = cli("build", "--project", small.root)
-    assert ran.code == 2
-    assert "cpu/kernel.cpp has __DATE__: what is built would not be the same at another time" in ran.err
-
-
 @pytest.mark.parametrize("line", ["const char* when = __TIMESTAMP__;", "const char* when = __TIME\\\nSTAMP__;"])
 def test_the_time_when_a_file_was_written_is_refused(small: SmallProject, cli: Cli, line: str) -> None:
     source = small.root / "cpu/kernel.cpp"

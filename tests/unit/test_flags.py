@@ -41,7 +41,15 @@ def test_a_flag_that_brings_in_what_no_compiler_lists_is_refused_with_the_way_ou
             "--include",
             "-Ia;-iprefix",
         ),
-        *("-include-pch", "-stdlib=libc++", "-resource-dir", "-resource-dir=/x", "-working-directory=/x"),
+        *(
+            "-include-pch",
+            "-stdlib=libc++",
+            "-resource-dir",
+            "-resource-dir=/x",
+            "-working-directory=/x",
+            "-I=a",
+            "-I$SYSROOT/a",
+        ),
     ],
 )
 def test_a_search_for_headers_that_is_not_known_is_refused_with_the_way_out(word: str) -> None:
@@ -49,6 +57,12 @@ def test_a_search_for_headers_that_is_not_known_is_refused_with_the_way_out(word
     assert refused
     assert "searches for headers in a way that is not supported" in refused[0]
     assert "write -I, -iquote, -isystem or -idirafter" in str(refused[1])
+
+
+def test_a_folder_below_the_compilers_own_is_refused_as_a_word_of_its_own() -> None:
+    assert why_refused("=a", "-isystem")
+    assert why_refused("a", "-isystem") is None
+    assert why_refused("=a") is None
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,14 @@ def test_a_folder_with_the_name_of_a_header_is_told(tmp_path: Path) -> None:
     assert missing_instead(tmp_path, ["include"], ["x.h"]) == (set(), True)
 
 
-RIGHT = {"own": {"a.cpp": "1"}, "headers": "h", "absent": ["include/x.h"], "shadows": "s", "reads_id": True}
+RIGHT = {
+    "own": {"a.cpp": "1"},
+    "headers": "h",
+    "absent": ["include/x.h"],
+    "shadows": "s",
+    "reads_id": True,
+    "text": "",
+}
 
 
 @pytest.mark.parametrize(

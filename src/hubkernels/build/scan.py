@@ -29,6 +29,7 @@ from hubkernels.host.files import FileHashes, changed_since, follow
 from hubkernels.host.process import run
 from hubkernels.host.store import Store
 from hubkernels.model.variant import Variant
+from hubkernels.model.version import Version
 from hubkernels.toolchain.cpu import Toolchain
 
 ID_MACRO = b"TORCH_EXTENSION_NAME"
@@ -45,8 +46,11 @@ _READS_UNSEEN = re.compile(rb"\.(incbin|include)(?:\s|\\t)*\\*\"")
 """Directives of the assembler, with the quote that follows: a comment may speak of them."""
 _ONCE = re.compile(rb"pragma\s+once|#\s*import|_Pragma")
 _ASM = re.compile(rb"\b_*asm_*\b")
-_TIMES = {"g++": re.compile(rb"\b__TIMESTAMP__\b"), "clang": re.compile(rb"\b__(?:TIMESTAMP|DATE|TIME)__\b")}
-"""Macros that are another text at another time; clang holds two of them fixed only since release 16."""
+_STAMP = re.compile(rb"\b__TIMESTAMP__\b")
+_CLOCK = re.compile(rb"\b__(?:TIMESTAMP|DATE|TIME)__\b")
+_HEEDS_EPOCH = Version((16,))
+"""The first clang that holds the day and the time fixed, as g++ does."""
+
 _NATIVE = re.compile(r"-m(?:arch|cpu|tune)=native")
 _WORD = re.compile(r"(?:\\.|[^\\\s])+")
 SEARCH_FLAGS = ("-I", "-isystem", "-iquote", "-idirafter")
@@ -215,10 +219,12 @@ class Scanner:
 
     def _unseen(self, source: Source, texts: Mapping[str, bytes]) -> str | None:
         """What makes other bytes of a source when no file that the compiler lists has changed, if anything does."""
+        compiler = self.tools.compiler
+        times = _CLOCK if compiler.family == "clang" and compiler.version < _HEEDS_EPOCH else _STAMP
         codes = {path: code(text) for path, text in texts.items()}
         codes["a flag"] = " ".join(source.flags).encode(errors="surrogateescape")
         for path, text in codes.items():
-            if time_of := _TIMES[self.tools.compiler.family].search(text):
+            if time_of := times.search(text):
                 word = time_of[0].decode()
                 return f"{path} has {word}: what is built would not be the same at another time; leave it out"
         read = {path: literals_joined(text) for path, text in codes.items()}

@@ -22,8 +22,11 @@ _READ_UNSEEN = (
 _SEARCHES = re.compile(
     r"-i(?!system(?!-after)|quote|dirafter|nclude(?!-pch)|macros).+|--i(?:nclude|macros).*|-(?:c|cxx|objcxx?)-isystem.*"
     r"|--?stdlib.*|-stdlib\+\+-isystem.*|--?resource-dir.*|-working-directory.*"
+    r"|-(?:I|isystem|iquote|idirafter)(?:=|\$SYSROOT).*"  # below a folder that the compiler knows
 )
 """Spellings that change where headers are looked for, beside the ones that `scan` knows."""
+
+_SEARCHED = frozenset({"-I", "-isystem", "-iquote", "-idirafter"})
 
 _SPELLED_OUT = re.compile(
     r"--?specs|--(?:output|compile|preprocess|assemble|(?:write-)?(?:user-)?dependencies|print-missing-file-dependencies"
@@ -62,7 +65,7 @@ def why_refused(word: str, before: str = "") -> tuple[str, str | None] | None:
     whole = before + word if before in {"-D", "-U"} else word
     if whole.startswith(("-D", "-U")) and whole[2:].partition("=")[0] in _OURS_TO_DEFINE:
         return f"has a macro that is the builder's to define: {whole!r}", None
-    return _why_spelling_refused(word)
+    return _why_spelling_refused(before + word if before in _SEARCHED else word)
 
 
 def _why_spelling_refused(word: str) -> tuple[str, str] | None:
