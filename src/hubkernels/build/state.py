@@ -26,10 +26,14 @@ def why_not_current(builder: Builder, package: Package, variant: AnyVariant) -> 
     folder = builder.places.artifact(package.name, variant.tag)
     if not folder.is_dir():
         return NOT_BUILT
-    if is_current(builder.plan(package, variant), folder):
+    made = builder.plan(package, variant)
+    if is_current(made, folder):
         return None
+    note = read_json_object(note_of(folder))
+    if note.get("id") == made.op_id:
+        return "out of date: it was changed after it was built"
     tools = toolchain_facts(builder.tools()) if isinstance(variant, Variant) else {}
-    return f"out of date: {_difference(read_json_object(note_of(folder)).get('toolchain', {}), tools)}"
+    return f"out of date: {_difference(note.get('toolchain', {}), tools)}"
 
 
 def stale(builder: Builder, package: Package, tags: Collection[str] = ()) -> tuple[Problem, ...]:
