@@ -30,10 +30,10 @@ def why_not_current(builder: Builder, package: Package, variant: AnyVariant) -> 
     if is_current(made, folder):
         return None
     note = read_json_object(note_of(folder))
-    if note.get("id") == made.op_id:
-        return "out of date: it was changed after it was built"
     tools = toolchain_facts(builder.tools()) if isinstance(variant, Variant) else {}
-    return f"out of date: {_difference(note.get('toolchain', {}), tools)}"
+    own = "it was changed after it was built" if note.get("id") == made.op_id else None
+    why = _difference(note.get("toolchain", {}), tools) or own or "a source, a header, a flag or a Python file changed"
+    return f"out of date: {why}"
 
 
 def stale(builder: Builder, package: Package, tags: Collection[str] = ()) -> tuple[Problem, ...]:
@@ -59,10 +59,10 @@ def _stale(builder: Builder, package: Package, variant: AnyVariant) -> Problem |
 
 
 def _difference(before: dict[str, Any], now: dict[str, str]) -> str:
-    """What of the toolchain changed since the artifact was built; when nothing did, the package did."""
+    """What of the toolchain changed since the artifact was built."""
     changed = [
         f"{key} was {before.get(key, 'not noted')}, is {value}"
         for key, value in now.items()
         if before.get(key) != value
     ]
-    return "; ".join(changed) or "a source, a header, a flag or a Python file changed"
+    return "; ".join(changed)
