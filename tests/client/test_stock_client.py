@@ -72,7 +72,8 @@ def test_a_library_that_lacks_a_definition_says_so_first(small: SmallProject, cl
     subprocess.run(["g++", "-shared", "-fPIC", str(source), "-o", str(library)], check=True)
     ran = cli("check", "load", "--project", small.root)
     assert ran.code == 1
-    first = ran.err.splitlines()[0]
+    assert "is out of date: it was changed after it was built" in ran.err
+    first = next(line for line in ran.err.splitlines() if line.startswith("error: "))
     assert first.startswith("error: load: ImportError: ")
     assert "undefined symbol: _Z6answerv" in first
     assert "hint: is the file that defines it under src?" in ran.err

@@ -14,7 +14,7 @@ import pytest
 
 from hubkernels.host.machine import find_torch
 from hubkernels.model.version import Version
-from tests.conftest import Cli, SmallProject
+from tests.conftest import REPOSITORY, Cli, SmallProject
 
 pytest.importorskip("torch", reason="builds take the headers of an installed torch")
 pytestmark = pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")
@@ -328,3 +328,16 @@ def test_a_package_for_other_backends_only_has_no_tree(project: SmallProject, cl
     ran = cli("create-pyproject", project.root)
     assert ran.code == 2
     assert "there is one for cpu, cuda, rocm, xpu" in ran.err
+
+
+def test_what_to_do_next_is_what_the_docs_say(project: SmallProject, cli: Cli) -> None:
+    target = project.root / "tree"
+    ran = cli("create-pyproject", project.root, target)
+    docs = (REPOSITORY / "docs/cli.md").read_text(encoding="utf-8")
+    for command in (
+        "pip install --no-build-isolation -e .",
+        "cmake -S . -B _cmake -G Ninja && ninja -C _cmake local_install",
+    ):
+        assert f": cd {target} && {command}\n" in ran.out
+        assert f"`{command}`" in docs
+    assert "`kernel-builder build` makes the artifact there anew" in ran.out

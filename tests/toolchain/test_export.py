@@ -225,7 +225,8 @@ def test_a_project_in_upstreams_form_keeps_its_paths_and_its_text(cli: Cli, tmp_
         assert text == (mark if path == "build.toml" else b"") + (tmp_path / "relu" / path).read_bytes()
     assert cli("export", "relu-two", tmp_path / "again", "--project", tmp_path / "done").code == 0
     assert (tmp_path / "again/build.toml").read_bytes() == (tmp_path / "done/build.toml").read_bytes()
-    assert {"build.toml", "CARD.md", "relu_two_cpu/cpu_features.hpp"} <= files_of(tmp_path / "done")
+    tests = {"tests/conftest.py", "tests/test_relu_two.py", "benchmarks/benchmark.py"}
+    assert {"build.toml", "CARD.md", "relu_two_cpu/cpu_features.hpp", *tests} <= files_of(tmp_path / "done")
 
 
 def test_an_older_edition_is_sent_to_update_build(small_edition_4: Path, cli: Cli, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hubkernels.build.select import select
+from hubkernels.build.select import BINDING_ALONE, select
 from hubkernels.config import load_project
 from hubkernels.config.variant_table import VariantRow
 from hubkernels.errors import InputError
@@ -145,6 +145,7 @@ def test_what_a_release_does_not_compile_for_is_said_with_what_stays(tmp_path: P
         f"kernel.x, CUDA 12.8: left out: {unknown}; 7.0, 8.0, 9.0a, 10.1 stay",
         f"kernel.x, CUDA 13.0: left out: 7.0, 10.1 (removed in CUDA 13.0), {unknown}; 8.0, 9.0a stay",
         "kernel.y, ROCm 7.2: left out: gfx940 (removed in ROCm 7.0); gfx942, gfx90a:xnack+ stay",
+        f"cpu: {BINDING_ALONE}",
     )
     assert not any(r.of_package for r in decided.rejected)
 
@@ -160,7 +161,7 @@ def test_a_variant_that_nothing_is_left_for_is_rejected(tmp_path: Path) -> None:
 
 def test_a_section_below_its_cuda_minver_is_left_out_and_said(tmp_path: Path) -> None:
     decided = decide(tmp_path, section("cuda", cuda_capabilities=["10.0f"], cuda_minver="12.9"))
-    assert decided.left_out == ("kernel.x, CUDA 12.6, 12.8: the section is left out, its cuda-minver is 12.9",)
+    assert decided.left_out[0] == "kernel.x, CUDA 12.6, 12.8: the section is left out, its cuda-minver is 12.9"
     assert reasons(decided)["cuda 12.6"] == ()
 
 

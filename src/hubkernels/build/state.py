@@ -26,10 +26,14 @@ def why_not_current(builder: Builder, package: Package, variant: AnyVariant) -> 
     folder = builder.places.artifact(package.name, variant.tag)
     if not folder.is_dir():
         return NOT_BUILT
-    if is_current(builder.plan(package, variant), folder):
+    made = builder.plan(package, variant)
+    if is_current(made, folder):
         return None
+    note = read_json_object(note_of(folder))
     tools = toolchain_facts(builder.tools()) if isinstance(variant, Variant) else {}
-    return f"out of date: {_difference(read_json_object(note_of(folder)).get('toolchain', {}), tools)}"
+    own = "it was changed after it was built" if note.get("id") == made.op_id else None
+    why = _difference(note.get("toolchain", {}), tools) or own or "a source, a header, a flag or a Python file changed"
+    return f"out of date: {why}"
 
 
 def stale(builder: Builder, package: Package, tags: Collection[str] = ()) -> tuple[Problem, ...]:
@@ -55,10 +59,10 @@ def _stale(builder: Builder, package: Package, variant: AnyVariant) -> Problem |
 
 
 def _difference(before: dict[str, Any], now: dict[str, str]) -> str:
-    """What of the toolchain changed since the artifact was built; when nothing did, the package did."""
+    """What of the toolchain changed since the artifact was built."""
     changed = [
         f"{key} was {before.get(key, 'not noted')}, is {value}"
         for key, value in now.items()
         if before.get(key) != value
     ]
-    return "; ".join(changed) or "a source, a header, a flag or a Python file changed"
+    return "; ".join(changed)
