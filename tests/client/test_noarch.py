@@ -60,12 +60,20 @@ def test_data_and_ops_are_those_of_the_project(tmp_path: Path, cli: Cli) -> None
     assert done.returncode == 0, done.stderr
 
 
-def test_a_package_with_nothing_to_load_here_fails_with_the_reasons(tmp_path: Path, cli: Cli) -> None:
-    write_noarch(tmp_path, "my-table", ("tpu", "neuron"))
+def test_a_package_with_nothing_to_load_here_is_skipped_with_the_reasons(tmp_path: Path, cli: Cli) -> None:
+    write_noarch(tmp_path / "gpu", "my-table", ("tpu", "neuron"))
+    write_noarch(tmp_path / "any", "other", ("cpu",))
     assert cli("build", "-C", tmp_path).code == 0
-    ran = cli("check", "load", "-C", tmp_path)
+    ran = cli("check", "-C", tmp_path, "--json")
+    assert ran.code == 0, ran.out
+    verdicts = {(each["check"], each["package"]): each["state"] for each in json.loads(ran.out)}
+    assert (verdicts["load", "my-table"], verdicts["load", "other"]) == ("skipped", "ok")
+    why = "no artifact of my-table can be loaded here"
+    assert f"{why}: torch-neuron: needs a torch for neuron" in cli("check", "load", "-C", tmp_path).out
+    ran = cli("check", "load", "my-table", "-C", tmp_path)
     assert ran.code == 2
-    assert "no artifact of my-table can be loaded here\n  - torch-neuron: needs a torch for neuron" in ran.err
+    assert f"error: {why}\n  - torch-neuron: needs a torch for neuron" in ran.err
+    assert "hint: name one with --variant" in ran.err
 
 
 @NO_EXAMPLES

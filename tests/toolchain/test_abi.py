@@ -355,6 +355,11 @@ ONLY_OURS = {
         (r'asm(".section hk,\"awx\",@progbits\n.byte 0\n.previous");', "0", ""),
         "has a segment that is writable and executable",
     ),
+    "a thread-local variable in the program's room": (
+        ('__attribute__((tls_model("initial-exec"))) __thread int count;', "++count", ""),
+        "has thread-local variables in the room that a process has for those of its program",
+    ),
+    "a mark for newer processors": (("", "0", "-march=x86-64-v3 -mneeded"), "x86-64-v3 only: others do not load it"),
     "a GNU unique symbol": (
         ("inline int& calls() { static int count; return count; }", "calls()++", ""),
         "_ZZ5callsvE5count is one for the whole process",

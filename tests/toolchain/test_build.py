@@ -111,6 +111,26 @@ def test_a_header_that_comes_before_another_of_its_name_is_seen(small: SmallProj
     assert small.op_id != before
 
 
+@pytest.mark.parametrize("linked", [True, False])
+def test_a_header_that_was_passed_over_for_an_equal_one_is_seen(small: SmallProject, cli: Cli, *, linked: bool) -> None:
+    """g++ takes two files with ``#pragma once`` of one content and time, or one file behind two names, for one."""
+    one, two = small.root / "include/one.h", small.root / "include/two.h"
+    one.write_text("#pragma once\n")
+    if linked:
+        two.symlink_to("one.h")
+    else:
+        shutil.copy2(one, two)
+    small.without_torch()
+    source = small.root / "cpu/kernel.cpp"
+    source.write_text('#include "one.h"\n#include "two.h"\n' + source.read_text())
+    assert cli("build", "-C", small.root).code == 0
+    first = small.op_id
+    two.unlink()
+    two.write_text("#pragma once\n#define MORE 1\n")
+    assert cli("build", "-C", small.root).code == 0
+    assert small.op_id != first
+
+
 @pytest.mark.parametrize("exists", [True, False], ids=["folder exists", "folder is new"])
 def test_a_header_that_comes_before_another_below_an_earlier_root_is_seen(
     small: SmallProject, cli: Cli, *, exists: bool

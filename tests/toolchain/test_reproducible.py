@@ -38,11 +38,36 @@ def test_a_project_is_reproducible_and_its_artifact_stays(small: SmallProject, c
     assert small.artifact.stat().st_ino == before
 
 
+def test_nothing_is_built_for_it(small: SmallProject, cli: Cli) -> None:
+    ran = cli("check", "reproducible", "--project", small.root)
+    assert (ran.code, ran.out.split()[:2]) == (2, ["not", "run"])
+    assert "is not built yet\n  hint: run `kernel-builder build` first" in ran.err
+    assert not (small.root / "build/my-kernel").exists()
+
+
+def test_an_artifact_that_is_out_of_date_is_told_by_every_check_that_looks_at_it(small: SmallProject, cli: Cli) -> None:
+    cli("build", "--project", small.root)
+    before = (small.artifact / "metadata.json").read_bytes()
+    assert "out of date" not in cli("check", "abi", "builds", "--project", small.root).err
+    source = small.root / "cpu/kernel.cpp"
+    source.write_text(f"{source.read_text()}int64_t more() {{ return 1; }}\n")
+    ran = cli("check", "abi", "builds", "--project", small.root)
+    assert ran.code == 0
+    stale = "torch-stable-abi210-cpu-x86_64-linux is out of date: a source, a header, a flag or a Python file changed"
+    assert ran.err == f"warning: my-kernel: {stale}\n  hint: `kernel-builder build`\n"
+    found = json.loads(cli("check", "abi", "builds", "--project", small.root, "--json").out)
+    assert [len(each["warnings"]) for each in found] == [1, 1]
+    ran = cli("check", "reproducible", "--project", small.root)
+    assert (ran.code, ran.out.split()[:2]) == (2, ["not", "run"])
+    assert (small.artifact / "metadata.json").read_bytes() == before
+
+
 def test_names_and_times_that_are_held_fixed_do_no_harm(small: SmallProject, cli: Cli) -> None:
     spoil(small, '__FILE__ __DATE__ __TIME__ "made"')
     text = (small.root / "build.toml").read_text()
     flags = '["-g", "-flto", "-ffat-lto-objects"]'
     (small.root / "build.toml").write_text(text.replace("[kernel.cpu]", f"[kernel.cpu]\ncxx-flags = {flags}"))
+    cli("build", "--project", small.root)
     ran = cli("check", "reproducible", "--project", small.root)
     assert ran.code == 0, ran.err
 
@@ -54,10 +79,12 @@ def test_what_a_launcher_lets_in_is_found_out(
     small: SmallProject, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
     launcher = tmp_path / "launcher"
-    launcher.write_text(f'#!/bin/sh\nexec "$@" "-DMADE=\\"{value}\\""\n')
+    # Not where the compiler is asked what it is: one that is another at every call has no artifact that is up to date.
+    launcher.write_text(f'#!/bin/sh\ncase "$*" in *" -c cpu/"*) exec "$@" "-DMADE=\\"{value}\\"";; esac\nexec "$@"\n')
     launcher.chmod(0o755)
     spoil(small, "MADE")
     monkeypatch.setenv("CXX", f"{launcher} g++")
+    cli("build", "--project", small.root)
     ran = cli("check", "reproducible", "--project", small.root)
     assert ran.code == 1
     assert f"{small.op_id}.abi3.so: differs when it is built again: section" in ran.err
@@ -80,6 +107,7 @@ def test_a_clock_that_this_compiler_reads_is_refused(
     if int(version.split(".")[0]) >= 16:
         pytest.skip(f"clang {version.strip()} heeds SOURCE_DATE_EPOCH")
     monkeypatch.setenv("CXX", clang)
+    cli("build", "--project", small.root)
     assert cli("check", "reproducible", "--project", small.root).code == 0
     spoil(small, "__TIME__")
     ran = cli("build", "--project", small.root)
@@ -116,6 +144,7 @@ def test_a_member_is_built_again_without_its_workspace(tmp_path: Path, cli: Cli)
     source = members[0].root / "cpu/kernel.cpp"
     more = '#include "../../common.h"\n#include "linked.h"\nint both() { return beyond() + linked(); }\n'
     source.write_text(source.read_text() + more)
+    cli("build", "--project", tmp_path / "all")
     ran = cli("check", "reproducible", "--project", tmp_path / "all")
     assert ran.code == 0, ran.err
     assert [row.split()[2] for row in ran.out.splitlines()] == ["one", "two"]

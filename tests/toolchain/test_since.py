@@ -75,3 +75,39 @@ def test_a_header_that_is_gone_affects_who_reads_another_of_that_name(built: Pat
         assert reasons(built)["bb-kernel"] == "first/x.h is gone, in whose stead it reads another"
     finally:
         (built / "first/x.h").write_text("#pragma once\n")
+
+
+def test_submodules_links_and_files_of_other_projects_that_were_read(tmp_path: Path) -> None:
+    for name in ("aa", "bb"):
+        (tmp_path / name).mkdir()
+        SmallProject(tmp_path / name, f"{name}-kernel").write().without_torch()
+    for path in ("third/e.h", "sh/v1/l.h", "sh/v2/l.h", "bb/include/extra.h"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(f"// {path}\n")
+    (tmp_path / "sh/cur").symlink_to("v2")
+    commit(tmp_path / "third")
+    source = tmp_path / "aa/cpu/kernel.cpp"
+    names = ("third/e.h", "sh/cur/l.h", "bb/include/extra.h")
+    source.write_text("".join(f'#include "../../{name}"\n' for name in names) + source.read_text())
+    commit(tmp_path)
+    assert main(["build", "-q", "-C", str(tmp_path)]) == 0
+    assert reasons(tmp_path) == {}
+
+    edit(tmp_path / "bb/include/extra.h")
+    assert set(reasons(tmp_path)) == {"aa-kernel", "bb-kernel"}
+    assert main(["build", "-q", "-C", str(tmp_path)]) == 0
+    assert reasons(tmp_path)["aa-kernel"] == "bb/include/extra.h changed, which it reads"
+    commit(tmp_path)
+
+    edit(tmp_path / "third/e.h")
+    assert main(["build", "-q", "-C", str(tmp_path)]) == 0
+    assert reasons(tmp_path) == {"aa-kernel": "third changed, which it reads"}
+    commit(tmp_path / "third")
+    commit(tmp_path)
+    assert reasons(tmp_path) == {}
+
+    (tmp_path / "sh/cur").unlink()
+    (tmp_path / "sh/cur").symlink_to("v1")
+    assert set(reasons(tmp_path)) == {"aa-kernel"}
+    assert main(["build", "-q", "-C", str(tmp_path)]) == 0
+    assert reasons(tmp_path) == {"aa-kernel": "sh/cur changed, which it reads"}

@@ -65,4 +65,4 @@ def test_a_variant_that_is_named_and_not_built_is_an_error(small: SmallProject, 
     assert f"error: {built[:-1]} of my-kernel is not built; built: {built}\n  hint: did you mean {built}?" in typo.err
     other = cli("check", check, "--project", small.root, "--variant", "other")
     assert (other.code, other.out.split()[:3]) == (2, ["not", "run", check])
-    assert "hint: `kernel-builder build --variant other`" in other.err
+    assert "hint: `kernel-builder list-variants` tells which can be" in other.err

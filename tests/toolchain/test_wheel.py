@@ -31,7 +31,7 @@ from hubkernels.model.backend import CPU
 from hubkernels.model.digest import digest_folder
 from hubkernels.model.variant import NoarchVariant, Platform, Variant
 from hubkernels.model.version import Version
-from tests.conftest import Cli, Ran, SmallProject
+from tests.conftest import Cli, Ran, SmallProject, write_noarch
 
 pytest.importorskip("torch", reason="builds take the headers of an installed torch")
 HERE = Platform("x86_64", "linux")
@@ -162,6 +162,12 @@ def test_the_same_artifact_gives_the_same_bytes_at_any_time(
     dated = wheel_of(cli("export", "--wheel", "my-kernel", "-C", built.root, "-o", tmp_path / "three"))
     with zipfile.ZipFile(dated) as archive:
         assert {entry.date_time for entry in archive.infolist()} == {(2023, 11, 14, 22, 13, 20)}
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "4354819201")
+    late = cli("export", "--wheel", "my-kernel", "-C", built.root)
+    assert late.code == 2
+    assert "a wheel is a zip file, whose clock ends with 2107, before 4354819201" in late.err
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "4354819199")
+    assert cli("export", "--wheel", "my-kernel", "-C", built.root, "-o", tmp_path / "last").code == 0
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "tomorrow")
     assert cli("export", "--wheel", "my-kernel", "-C", built.root).code == 2
 
@@ -248,3 +254,23 @@ def test_a_neighbour_that_cannot_be_read_is_in_nobodys_way(built: SmallProject, 
     ran = cli("export", "--wheel", root, "-o", tmp_path / "none")
     assert ran.code == 2
     assert "broken/build.toml" in ran.err
+
+
+def test_of_several_wheels_of_python_alone_one_is_named(tmp_path: Path, cli: Cli) -> None:
+    write_noarch(tmp_path, "my-table", ("cpu", "xpu"))
+    assert cli("build", tmp_path).code == 0
+    ran = cli("export", "--wheel", tmp_path, "-o", tmp_path / "wheels")
+    assert (ran.code, (tmp_path / "wheels").exists()) == (2, False)
+    assert "pip cannot tell their wheels apart\n  hint: name the one to write: --variant torch-cpu" in ran.err
+    assert cli("export", "--wheel", tmp_path, "-o", tmp_path / "wheels", "--variant", "torch-xpu").code == 0
+    assert [path.name for path in (tmp_path / "wheels").iterdir()] == ["my_table-1+xpu-py3-none-any.whl"]
+
+
+def test_a_wheel_of_an_artifact_that_is_out_of_date_comes_with_a_warning(tmp_path: Path, cli: Cli) -> None:
+    write_noarch(tmp_path, "my-table", ("cpu",))
+    assert cli("build", tmp_path).code == 0
+    assert "warning" not in cli("export", "--wheel", tmp_path, "-o", tmp_path / "wheels").err
+    (tmp_path / "torch-ext/my_table/op.py").write_text("import torch\n")
+    ran = cli("export", "--wheel", tmp_path, "-o", tmp_path / "wheels")
+    assert ran.code == 0
+    assert "warning: my-table: torch-cpu is out of date: " in ran.err

@@ -39,6 +39,8 @@ CLEAN = Library(
     writable_code=False,
     relocated_text=False,
     packed_relocations=False,
+    static_tls=False,
+    cpu_levels=(),
 )
 
 
@@ -60,6 +62,8 @@ def test_a_clean_library_has_no_finding() -> None:
         ({"writable_code": True}, "has a segment that is writable and executable"),
         ({"relocated_text": True}, "has relocations in its code"),
         ({"packed_relocations": True}, "has packed relocations, which glibc reads from 2.36 on"),
+        ({"static_tls": True}, "has thread-local variables in the room that a process has for those of its program"),
+        ({"cpu_levels": ("x86-64-v3",)}, "is marked as for processors with x86-64-v3 only"),
         ({"unique": ("_ZZ5callsvE5count",)}, "_ZZ5callsvE5count is one for the whole process (GNU unique)"),
         ({"needed": ("libnuma.so.1",)}, "needs the library libnuma.so.1, which not every system has"),
         ({"needed": ("libtorch_python.so",)}, "needs the library libtorch_python.so"),

@@ -119,3 +119,28 @@ def test_upstreams_examples_have_no_errors_but_the_one_that_is_to_be_refused(pro
     report = check_config(project.parent)
     expected = 2 if project.parent.name == "relu-invalid-capability" else 0
     assert len(report.errors) == expected, [str(error) for error in report.errors]
+
+
+def test_a_backend_that_no_section_is_for_is_said_and_stays(small: SmallProject, cli: Cli) -> None:
+    text = (small.root / "build.toml").read_text()
+    (small.root / "build.toml").write_text(text.replace('["cpu"]', '["cpu", "cuda", "metal"]'))
+    what = "only torch.src is compiled, no kernel section is for it"
+    report = check_config(small.root)
+    assert not report.errors
+    assert [each.what for each in report.warnings] == [f"{name} is declared, but {what}" for name in ("cuda", "metal")]
+    assert {each.where for each in report.warnings} == {f"{small.root / 'build.toml'}:6: general.backends"}
+    assert f"note: cuda: {what}" in cli("list-variants", small.root).out
+    # Nobody forgot a section where there is none at all: torch.src serves every backend.
+    (small.root / "build.toml").write_text(text.partition("[kernel")[0].replace('["cpu"]', '["cpu", "metal"]'))
+    assert not check_config(small.root).warnings
+
+
+@pytest.mark.parametrize("version", ["1.13", "2.8"])
+def test_a_release_of_torch_without_a_stable_abi_is_an_error(small: SmallProject, version: str) -> None:
+    text = (small.root / "build.toml").read_text()
+    (small.root / "build.toml").write_text(text.replace('"2.10"', f'"{version}"'))
+    (error,) = check_config(small.root).errors
+    assert error.what == f"torch has no stable ABI before 2.9, found {version}"
+    assert error.where == f"{small.root / 'build.toml'}:10: torch.stable-abi"
+    (small.root / "build.toml").write_text(text.replace('"2.10"', '"2.9"'))
+    assert not check_config(small.root).errors

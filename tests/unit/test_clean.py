@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -158,3 +159,25 @@ def test_an_unknown_package_removes_nothing(root: Path) -> None:
 @pytest.mark.parametrize(("size", "text"), [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (2_500_000_000, "2.5 GB")])
 def test_sizes_are_spelled_for_people(size: int, text: str) -> None:
     assert size_text(size) == text
+
+
+def test_a_build_folder_that_is_a_link_is_refused(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (root / "build").rename(root / "outside")
+    (root / "build").symlink_to("outside")
+    before = files(root)
+    assert main(["clean", "-C", str(root)]) == 2
+    assert f"{root}/build is a link to {root}/outside" in capsys.readouterr().err
+    assert files(root) == before
+
+
+@pytest.mark.parametrize("kind", ["work", "lock"])
+def test_what_is_no_work_folder_or_no_lock_goes(root: Path, kind: str) -> None:
+    work = root / "build/.hubkernels"
+    if kind == "work":
+        shutil.rmtree(work)
+        work.write_bytes(b"x")
+    else:
+        (work / LOCK).unlink()
+        (work / LOCK / "in it").mkdir(parents=True)
+    assert main(["clean", "-C", str(root)]) == 0
+    assert files(root) == ["build/.hubkernels/lock"]

@@ -173,6 +173,9 @@ def test_the_cache_is_told_with_what_it_holds_and_what_is_wrong_with_it(tmp_path
     (tmp_path / "file").touch()
     found = look(around(tmp_path, HUBKERNELS_CACHE=str(tmp_path / "file")), "cache")
     assert (found.state, found.text) == ("warning", f"{tmp_path}/file is not a folder")
+    if Path("/proc/self").exists():  # where not even root can make a folder
+        found = look(around(tmp_path, HUBKERNELS_CACHE="/proc/x"), "cache")
+        assert (found.state, "/proc" in found.text) == ("warning", True)
     found = look(around(tmp_path, HOME=str(tmp_path / "file")), "cache")
     assert found.text.startswith(f"{tmp_path}/file is not a folder: objects are kept in {tmp_path}/build/.hubkernels")
 

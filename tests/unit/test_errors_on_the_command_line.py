@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hubkernels.cli.debug import facts
-from tests.conftest import Cli, SmallProject, environment
+from tests.conftest import Cli, SmallProject, environment, write_noarch
 
 
 @pytest.mark.parametrize(
@@ -20,6 +20,10 @@ from tests.conftest import Cli, SmallProject, environment
         ("build --varian x", "error: no such option: --varian\n  hint: did you mean --variant?\n"),
         ("build --jbos=3", "error: no such option: --jbos\n  hint: did you mean --jobs?\n"),
         ("bench rnu", "error: no such command 'rnu'\n  hint: did you mean run?\n"),
+        (
+            "explain --jobs 3",
+            "error: no such option: --jobs\n  hint: `kernel-builder explain --help` tells what there is\n",
+        ),
         ("build --zzz", "error: no such option: --zzz\n  hint: `kernel-builder build --help` tells what there is\n"),
     ],
 )
@@ -88,3 +92,52 @@ def test_the_groups_help_is_no_error_message(cli: Cli) -> None:
     ran = cli("bench")
     assert "Usage: kernel-builder bench" in ran.out + ran.err
     assert "error:" not in ran.err
+
+
+def test_a_word_where_no_project_is_says_that_it_is_no_folder_either(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    ran = cli("build", "nosuch", "empty")
+    assert ran.code == 2
+    assert f"error: nosuch is no folder, and there is no build.toml in {tmp_path}\n  hint: name the folder" in ran.err
+    assert f"error: the folder empty has no build.toml, and there is no build.toml in {tmp_path}\n" in ran.err
+
+
+def test_a_package_for_backends_without_a_toolchain_says_so(small: SmallProject, cli: Cli) -> None:
+    text = (small.root / "build.toml").read_text().partition("[kernel")[0]
+    (small.root / "build.toml").write_text(text.replace('["cpu"]', '["metal"]'))
+    ran = cli("build", small.root)
+    assert ran.code == 3
+    assert "this hubkernels has no metal toolchain (it has cpu)" in ran.err
+    assert "does not name" not in ran.err
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("init My_Kernel!", "the folder's name, My_Kernel!, is no package name\n  hint: --name: lower-case letters"),
+        ("create-pyproject ../x", "the folder of the new files comes second: `kernel-builder create-pyproject . ../x`"),
+        ("list-variants --since HEAD", "hint: what changed since a commit is known in a git checkout alone"),
+    ],
+)
+def test_the_way_out_is_named(
+    small: SmallProject, cli: Cli, monkeypatch: pytest.MonkeyPatch, line: str, message: str
+) -> None:
+    monkeypatch.chdir(small.root)
+    ran = cli(*line.split())
+    assert (ran.code, message in ran.err) == (2, True), ran.err
+
+
+def test_python_alone_has_no_cmake_tree_and_no_library_for_check_abi(tmp_path: Path, cli: Cli) -> None:
+    write_noarch(tmp_path, "my-table", ("cpu",))
+    assert "hint: it compiles nothing: `kernel-builder build`, then" in cli("create-pyproject", tmp_path).err
+    assert cli("build", tmp_path).code == 0
+    ran = cli("check", "abi", tmp_path)
+    assert (ran.code, ran.out.split()) == (0, ["-", "abi", "my-table", "torch-cpu:", "no", "library"])
+
+
+def test_backends_are_listed_with_commas_too(tmp_path: Path, cli: Cli) -> None:
+    assert cli("init", tmp_path / "new", "--backends", "xpu,cpu").code == 0
+    assert 'backends = ["cpu", "xpu"]' in (tmp_path / "new/build.toml").read_text()

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from hubkernels.errors import EnvironmentLacksError
+from hubkernels.errors import EnvironmentLacksError, InputError
 from hubkernels.host import files
-from hubkernels.host.files import FileHashes, replace_folder, write_atomically
+from hubkernels.host.files import FileHashes, follow, replace_folder, write_atomically
+from hubkernels.host.store import Store
+from hubkernels.host.tree import write_tree
 
 LONG_AGO_NS = 10**9 * 1_000_000_000
 
@@ -92,3 +94,41 @@ def test_a_folder_is_replaced_whole(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "target").iterdir()] == ["a"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["scratch", "target"]
     assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "memory.json")
+    assert FileHashes(tmp_path / "memory.json").sha256(str(tmp_path / "nothing")) is None
+    store = Store(tmp_path / "store")
+    name = f"{'0' * 32}.o"
+    (store.folder / "00").mkdir(parents=True)
+    os.mkfifo(store.folder / "00" / name)
+    assert store.get(name) is None
+    store.put(name, b"content")
+    assert store.get(name) == b"content"
+
+
+def test_the_links_on_a_way_are_told_and_a_circle_ends(tmp_path: Path) -> None:
+    (tmp_path / "deep/er").mkdir(parents=True)
+    (tmp_path / "one").symlink_to("two")
+    (tmp_path / "two").symlink_to("deep/er")
+    assert follow(f"{tmp_path}/one/../x", {}) == tuple(f"{tmp_path}/{name}" for name in ("one", "two", "deep/x"))
+    (tmp_path / "round").symlink_to("about")
+    (tmp_path / "about").symlink_to("round")
+    assert set(follow(f"{tmp_path}/round", {})) == {f"{tmp_path}/round", f"{tmp_path}/about"}
+
+
+def test_nothing_is_written_through_a_link_that_leads_out(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "new/in").mkdir(parents=True)
+    (tmp_path / "new/torch-ext").symlink_to("../out")
+    for overwrite in (False, True):
+        with pytest.raises(
+            InputError, match="links lead out of .*new, where nothing may be written:\n  - .*new/torch-ext"
+        ):
+            write_tree({"a.txt": "", "torch-ext/a.txt": ""}, tmp_path / "new", overwrite=overwrite, hint="")
+    assert list((tmp_path / "out").iterdir()) == []
+    assert not (tmp_path / "new/a.txt").exists()
+    (tmp_path / "new/alias").symlink_to("in")
+    write_tree({"alias/a.txt": "text"}, tmp_path / "new", overwrite=False, hint="")
+    assert (tmp_path / "new/in/a.txt").read_text() == "text"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -86,3 +87,35 @@ def test_what_would_come_first_if_it_were_there(tmp_path: Path) -> None:
 def test_a_folder_with_the_name_of_a_header_is_told(tmp_path: Path) -> None:
     (tmp_path / "include/x.h").mkdir(parents=True)
     assert missing_instead(tmp_path, ["include"], ["x.h"]) == (set(), True)
+
+
+RIGHT = {"own": {"a.cpp": "1"}, "headers": "h", "absent": ["include/x.h"], "shadows": "s", "reads_id": True}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"a": 1},
+        [7, {}],
+        [{**RIGHT, "own": {"a.cpp": 1}}],
+        [{**RIGHT, "own": ["a.cpp"]}],
+        [{**RIGHT, "headers": None}],
+        [{**RIGHT, "absent": "x"}],
+        [{**RIGHT, "absent": [1]}],
+        [{**RIGHT, "reads_id": 1}],
+        [{**RIGHT, "more": 1}],
+        [{**RIGHT, "shadows": None}],
+    ],
+)
+def test_a_list_of_another_shape_is_none(store: Store, wrong: object) -> None:
+    right = Includes({"a.cpp": "1"}, "h", ("include/x.h",), "s", reads_id=True)
+    keep(store, "key", right)
+    (name,) = (path.name for path in store.folder.glob("*/*.includes"))
+    store.put(name, json.dumps([RIGHT]).encode())
+    assert recall(store, "key") == [right]
+    store.put(name, json.dumps(wrong).encode())
+    assert recall(store, "key") == []
+    store.put(name, b"no JSON")
+    assert recall(store, "key") == []
+    keep(store, "key", right)
+    assert recall(store, "key") == [right]

@@ -224,3 +224,24 @@ def test_a_checkout_of_52_upstream_projects_is_read_whole(cli: Cli) -> None:
     ran = cli("list-variants", "-C", COMMUNITY, "--json")
     assert ran.code == 0, ran.err
     assert len(json.loads(ran.out)) == 52
+
+
+@pytest.mark.parametrize("name", [".", "./", "kernels/.."])
+def test_a_workspace_is_no_member_of_itself(kernels: Path, name: str) -> None:
+    (only,) = problems(workspace(kernels, [name]))
+    assert "a workspace is no member of itself\n  --> build.toml:3: workspace.members[0]" in only
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_workspace_is_no_member_which_is_all_that_is_said(tmp_path: Path, cli: Cli, *, listed: bool) -> None:
+    write_noarch(tmp_path / "one", "one")
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more/build.toml").write_text("[workspace]\nschema = 1\n[package.two]\ngeneral = {}\n")
+    if listed:
+        (tmp_path / "build.toml").write_text('[workspace]\nschema = 1\nmembers = ["*"]\n')
+    ran = cli("check", "config", "-C", tmp_path)
+    assert ran.code == 2
+    assert ran.err.count("error: ") == 1
+    assert "more is a workspace and cannot be a member\n" in ran.err
+    assert f"hint: name it as the project: `kernel-builder build {tmp_path / 'more'}`" in ran.err
+    assert cli("build", "one", "-C", tmp_path).code == 0

@@ -242,3 +242,10 @@ def test_a_new_key_stands_as_its_neighbours_do(tmp_path: Path) -> None:
     text = "\n".join(f"\t{line}" for line in OLD_MEMBER.splitlines())
     made = migrate(write(tmp_path, text)).text
     assert made == text.replace("\tversion = 1\n", "\tversion = 1\n\tedition = 5\n")
+
+
+def test_the_mode_of_a_file_stays(tmp_path: Path, cli: Cli) -> None:
+    path = write(tmp_path, HEAD + 'version = 1\nlicense = "MIT"\nbackends = ["cpu"]\n[torch-noarch]\n')
+    path.chmod(0o600)
+    assert cli("update-build", tmp_path).code == 0
+    assert path.stat().st_mode & 0o777 == 0o600

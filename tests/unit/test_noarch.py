@@ -207,6 +207,30 @@ def test_python_alone_is_loaded_where_torch_has_its_backend_and_cpu_everywhere()
     assert why_not_loaded(NoarchVariant(BACKENDS["cpu"]), without) == "torch is not installed"
 
 
+def test_what_cannot_ship_under_its_name_is_refused(project: Path, cli: Cli) -> None:
+    (package,) = (path.parent for path in project.glob("torch-ext/*/__init__.py"))
+    (project / "shared").mkdir()
+    (project / "shared/table.py").touch()
+    for name, make, what in (
+        ("linked", lambda path: path.symlink_to(project / "shared"), "linked is a link to a folder, whose files would"),
+        ("gone.py", lambda path: path.symlink_to("nowhere"), "gone.py is a link that leads to no file: nowhere"),
+        ("metadata.json", lambda path: write(path / "a.py"), "a folder has the name of a file that the builder writes"),
+    ):
+        make(package / name)
+        ran = cli("build", "-C", project)
+        assert ran.code == 2
+        assert what in ran.err
+        (package / name).rename(project / f"{name}.away")
+    (package / ".hidden").symlink_to(project / "shared")
+    (package / "one.py").symlink_to(project / "shared/table.py")
+    assert cli("build", "-C", project).code == 0
+
+
+def write(path: Path) -> None:
+    path.parent.mkdir()
+    path.touch()
+
+
 def devices(root: Path) -> dict[str, object]:
     """backend.archs of each artifact."""
     found = (json.loads(path.read_bytes()) for path in root.glob("build/*/*/metadata.json"))

@@ -325,3 +325,78 @@ def test_a_broken_member_counts_if_it_was_changed(projects: Path, cli: Cli) -> N
         ran = cli(verb, "-C", projects, "--since", "HEAD")
         assert ran.code == 0, ran.err
         assert "aa-kernel" in ran.out
+
+
+def test_flags_that_hide_what_is_read_count_for_all_and_sources_for_metal_for_nothing(projects: Path) -> None:
+    file = projects / "cc/build.toml"
+    text = file.read_text().replace('["cpu"]', '["cpu", "metal"]')
+    text += '[kernel.metal]\nbackend = "metal"\nsrc = ["metal/kernel.mm"]\ndepends = ["torch"]\n'
+    text += '[kernel.more]\nbackend = "cpu"\nsrc = ["cpu/more.cpp"]\ndepends = ["torch"]\n'
+    (projects / "cc/cpu/more.cpp").touch()
+    (projects / "cc/metal").mkdir()
+    (projects / "cc/metal/kernel.mm").write_text("#include EMBEDDED_METALLIB_HEADER\n")
+    for flags, counts in (
+        ("-O3", False),
+        ("$<1:-I../bb>", True),
+        ("-include../bb/x.h", True),
+        ("-isystem../ee", False),
+    ):
+        file.write_text(f'{text}cxx-flags = ["{flags}"]\n')
+        assert read_project(projects).unreadable == ()
+        commit(projects)
+        edit(projects / "bb/torch-ext/bb_kernel/op.py")
+        assert ("cc-kernel" in reasons(projects)) == counts, flags
+
+
+def test_each_link_of_a_chain_counts(projects: Path) -> None:
+    (projects / "shared").mkdir()
+    for name in ("v1.py", "v2.py"):
+        (projects / "shared" / name).write_text("")
+    (projects / "shared/cur.py").symlink_to("v1.py")
+    (projects / "aa/torch-ext/aa_kernel/cur.py").symlink_to("../../../shared/cur.py")
+    commit(projects)
+    (projects / "shared/cur.py").unlink()
+    (projects / "shared/cur.py").symlink_to("v2.py")
+    assert reasons(projects)["aa-kernel"] == "shared/cur.py changed, which torch-ext/aa_kernel/cur.py leads to"
+
+
+@pytest.mark.parametrize(
+    "asks",
+    [
+        '#include "../../bb/include/extra.h"',
+        '/* */ # include \\\n "../../bb/include/extra.h"',
+        '#if __has_include( "../../bb/include/extra.h")\n#endif',
+        '#include "../../bb/include/api.h"',
+        '#define EXTRA "../../bb/include/extra.h"\n#include EXTRA',
+    ],
+)
+def test_a_file_of_another_project_that_a_source_names_counts(projects: Path, asks: str) -> None:
+    (projects / "bb/include").mkdir()
+    (projects / "bb/include/api.h").write_text('#include "extra.h"\n')
+    (projects / "bb/include/extra.h").touch()
+    source = projects / "cc/cpu/kernel.cpp"
+    source.write_text(f"{asks}\n{source.read_text()}")
+    commit(projects)
+    edit(projects / "bb/include/extra.h")
+    what = "bb/include/extra.h changed"
+    why = f"{what}, which it may read: what it reads is not known before a build"
+    assert reasons(projects) == {"bb-kernel": what, "cc-kernel": why}
+    git(projects, "checkout", "-q", ".")
+    edit(projects / "bb/torch-ext/bb_kernel/op.py")
+    assert ("cc-kernel" in reasons(projects)) == asks.endswith(" EXTRA")
+
+
+@pytest.mark.parametrize("tracked", [True, False])
+def test_a_repository_inside_counts_as_every_file_in_it(projects: Path, tracked: bool) -> None:  # noqa: FBT001
+    third = projects / "bb/third"
+    (third / "inner").mkdir(parents=True)
+    (third / "e.h").touch()
+    write_noarch(third / "inner", "inner-kernel")
+    commit(third)
+    source = projects / "cc/cpu/kernel.cpp"
+    source.write_text(f'#include "../../bb/third/e.h"\n{source.read_text()}')
+    git(projects, "add", "cc", *(["bb"] if tracked else []))
+    git(projects, "commit", "-q", "-m", "x")
+    edit(third / "e.h")
+    assert set(reasons(projects)) == {"bb-kernel", "cc-kernel"}
+    assert set(reasons(third / "inner")) == set()

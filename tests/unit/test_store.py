@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import threading
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from hubkernels.build.cache import DEFAULT_SIZE, find_cache, reason_against, siz
 from hubkernels.errors import EnvironmentLacksError, InputError
 from hubkernels.host.cache_folder import cache_folder
 from hubkernels.host.store import Store, Usage
+from tests.conftest import Cli, write_noarch
 
 
 def name(number: int) -> str:
@@ -187,7 +189,7 @@ def test_sizes_are_read(text: str, size: int) -> None:
     assert size_limit({"HUBKERNELS_CACHE_SIZE": text}) == size
 
 
-@pytest.mark.parametrize("text", ["-1", "five", "5XB", "5 G B", "1e9", "GB", "5GBs", "iB"])
+@pytest.mark.parametrize("text", ["-1", "five", "5XB", "5 G B", "1e9", "GB", "5GBs", "iB", "9" * 400 + "TB"])
 def test_words_that_are_no_size_are_refused(text: str) -> None:
     with pytest.raises(InputError, match="not a size") as raised:
         size_limit({"HUBKERNELS_CACHE_SIZE": text})
@@ -229,3 +231,18 @@ def test_the_usual_folder_of_another_user_is_not_used_and_a_named_one_is(tmp_pat
     assert f"{tmp_path} belongs to nobody" in found.note
     named = find_cache({"HUBKERNELS_CACHE": str(tmp_path)}, tmp_path / "own")
     assert (named.store.folder, named.note, named.refusal) == (tmp_path / "objects", None, None)
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="this system has no folder that even root cannot write")
+def test_a_named_folder_that_only_a_try_shows_to_be_of_no_use_is_refused(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HUBKERNELS_CACHE", "/proc/x")
+    ran = cli("build", write_noarch(tmp_path, "my-table"))
+    assert ran.code == 3
+    assert re.search(r"error: .*/proc.*\n  --> environment: HUBKERNELS_CACHE\n", ran.err)
+
+
+def test_a_named_folder_is_tried_without_a_trace(tmp_path: Path) -> None:
+    find_cache({"HUBKERNELS_CACHE": str(tmp_path / "new")}, tmp_path / "project").require()
+    assert not list(tmp_path.iterdir())

@@ -20,6 +20,9 @@ _DAMAGE = (ELFError, ConstructError, ValueError, TypeError, KeyError, IndexError
 
 _RUNS, _WRITES = 1, 2  # PF_X, PF_W
 _NEEDS_RELOCATED_TEXT = 0x4  # DF_TEXTREL
+_IN_FIRST_ROOM = 0x10  # DF_STATIC_TLS
+_ISA_NEEDED = "GNU_PROPERTY_X86_ISA_1_NEEDED"
+_LEVELS = {0b10: "x86-64-v2", 0b100: "x86-64-v3", 0b1000: "x86-64-v4"}
 _UNIQUE = "STB_LOOS"  # STB_GNU_UNIQUE, which has the first number of those for operating systems
 
 
@@ -38,7 +41,8 @@ class Library:
     """What a library needs and asks of the loader.
 
     versions: (library, version) pairs that must be there. unique: symbols that are one in the whole process.
-    search_paths: RPATH and RUNPATH, as they are written.
+    search_paths: RPATH and RUNPATH, as they are written. cpu_levels: beyond the first, without which it is not loaded.
+    static_tls: whether its thread-local variables are where the loader keeps those of the program.
     """
 
     cpu: str
@@ -51,6 +55,8 @@ class Library:
     writable_code: bool
     relocated_text: bool
     packed_relocations: bool
+    static_tls: bool
+    cpu_levels: tuple[str, ...]
 
 
 def read_library(path: Path) -> Library | str:
@@ -103,7 +109,19 @@ def _read(elf: Any) -> Library:  # noqa: ANN401
         writable_code=any(s["p_type"] == "PT_LOAD" and s["p_flags"] & both == both for s in segments),
         relocated_text="DT_TEXTREL" in named or bool(flags & _NEEDS_RELOCATED_TEXT),
         packed_relocations="DT_RELR" in named,
+        static_tls=bool(flags & _IN_FIRST_ROOM),
+        cpu_levels=tuple(_cpu_levels(segments)),
     )
+
+
+def _cpu_levels(segments: list[Any]) -> Iterator[str]:
+    notes = (note for segment in segments if segment["p_type"] == "PT_NOTE" for note in segment.iter_notes())
+    ours = (note for note in notes if (note["n_name"], note["n_type"]) == ("GNU", "NT_GNU_PROPERTY_TYPE_0"))
+    properties = [entry for note in ours for entry in note["n_desc"]]
+    needed = [entry.pr_data for entry in properties if entry.pr_type == _ISA_NEEDED]
+    for bit, level in _LEVELS.items():
+        if any(bits & bit for bits in needed):
+            yield level
 
 
 def _search_paths(tags: list[Any]) -> Iterator[str]:

@@ -80,6 +80,17 @@ def _form(subject: Subject) -> Iterator[Finding]:
         yield Finding("has relocations in its code", "compile every object with -fPIC")
     if library.packed_relocations:
         yield Finding("has packed relocations, which glibc reads from 2.36 on", "link with -z nopack-relative-relocs")
+    if library.static_tls:
+        yield Finding(
+            "has thread-local variables in the room that a process has for those of its program: it loads only while"
+            " some is left",
+            "compile without -ftls-model=initial-exec, and without the attribute tls_model",
+        )
+    if library.cpu_levels:
+        levels = ", ".join(library.cpu_levels)
+        yield Finding(
+            f"is marked as for processors with {levels} only: others do not load it", "compile without -mneeded"
+        )
     for name in library.unique:
         yield Finding(
             f"{name} is one for the whole process (GNU unique): two versions of the kernel would share it",

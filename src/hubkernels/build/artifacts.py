@@ -33,7 +33,7 @@ def choose_built(folder: Path, tags: Iterable[str] = ()) -> dict[str, Path]:
     missing = [
         Problem(
             f"{tag} of {folder.name} is not built; built: {', '.join(found)}",
-            hint=nearest(tag, found) or f"`kernel-builder build --variant {tag}`",
+            hint=nearest(tag, found) or "`kernel-builder list-variants` tells which can be",
         )
         for tag in wanted
         if tag not in found

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,12 +22,16 @@ OBJECTS = "objects"
 
 @dataclass(frozen=True)
 class Cache:
-    """note: why it is a folder of the project instead of the user's, in words. refusal: why no build can use it."""
+    """note: why it is a folder of the project instead of the user's, in words. refusal: why no build can use it.
+
+    named: whether the environment names it, so that no other may stand for it.
+    """
 
     store: Store
     limit: int
     note: str | None = None
     refusal: HubkernelsError | None = None
+    named: bool = False
 
     @property
     def folder(self) -> Path:
@@ -34,8 +40,21 @@ class Cache:
 
     def require(self) -> None:
         """Raises the error of a folder or a size that was asked for and is of no use."""
-        if self.refusal:
-            raise self.refusal
+        if found := self.why_refused():
+            raise found
+
+    def why_refused(self) -> HubkernelsError | None:
+        """The error of a folder or a size of no use. One that is named is tried: its mode does not tell all."""
+        if self.refusal or not self.named:
+            return self.refusal
+        existing = _existing(self.store.folder)
+        try:
+            with tempfile.TemporaryDirectory(dir=existing, prefix="."):
+                return None
+        except OSError as error:
+            if error.errno in {errno.ENOSPC, errno.EDQUOT}:  # what is kept there is still of use
+                return None
+            return _refusal(f"no folder can be made in {existing}: {error.strerror}")
 
     def trim(self) -> None:
         """Bring the store below its limit, where this process has added to it."""
@@ -53,19 +72,21 @@ def find_cache(environment: Mapping[str, str], project: Path) -> Cache:
     named, why = environment.get(VARIABLE), reason_against(folder)
     refusal: HubkernelsError | None = None
     if named and why:
-        refusal = EnvironmentLacksError(Problem(why, f"environment: {VARIABLE}", _HINT))
+        refusal = _refusal(why)
     try:
         limit = size_limit(environment)
     except InputError as error:
         limit, refusal = DEFAULT_SIZE, error
     why = None if named else why or _not_ours(folder)
     if why is None:
-        return Cache(Store(folder / OBJECTS), limit, refusal=refusal)
+        return Cache(Store(folder / OBJECTS), limit, refusal=refusal, named=bool(named))
     note = f"{why}: objects are kept in {project}; {VARIABLE} can name a folder"
     return Cache(Store(project / OBJECTS), limit, note, refusal)
 
 
-_HINT = "name a folder that you can write, or none for the usual one"
+def _refusal(why: str) -> HubkernelsError:
+    hint = "name a folder that you can write, or none for the usual one"
+    return EnvironmentLacksError(Problem(why, f"environment: {VARIABLE}", hint))
 
 
 def reason_against(folder: Path) -> str | None:

@@ -12,6 +12,7 @@ from hubkernels.build.compile_commands import FILE
 from hubkernels.build.places import Places
 from hubkernels.build.report import Report
 from hubkernels.build.work import LOCK, locked
+from hubkernels.errors import InputError, Problem
 from hubkernels.host.files import disk_errors
 
 
@@ -24,11 +25,17 @@ class Removed:
 
 
 def clean(places: Places, packages: Iterable[str], report: Report, *, work: bool) -> tuple[Removed, ...]:
-    """Remove the artifacts of these packages and, if asked, the work folder. Waits for a running build."""
+    """Remove the artifacts of these packages and, if asked, the work folder. Waits for a running build.
+
+    Raises InputError where build/ itself is a link: what is behind it may be another project's.
+    """
+    if places.build.is_symlink():
+        what = f"{places.build} is a link to {places.build.resolve()}, and no link is followed: nothing was removed"
+        raise InputError(Problem(what, hint="remove the link, or what it leads to, by hand"))
     if not places.build.is_dir():
         return ()
     with disk_errors(places.build):
-        removed = _unlink_links(places.work)
+        removed = _clear_the_way(places.work)
     with locked(places.work, report), disk_errors(places.build):
         for folder in (places.build / name for name in packages):
             if os.path.lexists(folder):
@@ -44,13 +51,16 @@ def clean(places: Places, packages: Iterable[str], report: Report, *, work: bool
     return tuple(removed)
 
 
-def _unlink_links(work: Path) -> list[Removed]:
-    """Remove links that locking and renaming would follow out of build/."""
+def _clear_the_way(work: Path) -> list[Removed]:
+    """Remove links that locking and renaming would follow out of build/, and what is no folder or no lock."""
     removed = []
-    for path in (work, work / LOCK):
-        if path.is_symlink():
-            path.unlink()
-            removed.append(Removed(path, 0))
+    for path, is_right in ((work, Path.is_dir), (work / LOCK, Path.is_file)):
+        if path.is_symlink() or (os.path.lexists(path) and not is_right(path)):
+            removed.append(Removed(path, _size(path)))
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
     return removed
 
 

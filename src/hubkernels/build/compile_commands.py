@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hubkernels.errors import EnvironmentLacksError
-from hubkernels.host.files import write_atomically
+from hubkernels.host.files import read_regular, write_atomically
 from hubkernels.model.plan import BuildPlan, Step
 
 FILE = "compile_commands.json"
@@ -55,7 +55,7 @@ def write_compile_commands(build: Path, new: Iterable[Entry]) -> None:
     """Bring build/compile_commands.json up to date. A build does not fail where it cannot be written."""
     path = build / FILE
     try:
-        text = path.read_bytes()
+        text = read_regular(path)
     except OSError:
         text = b""
     try:

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from hubkernels.build.bundle import is_current
 from hubkernels.build.pipeline import Builder
 from hubkernels.build.planner import toolchain_facts
 from hubkernels.build.select import choose
 from hubkernels.build.sources import source_groups
-from hubkernels.host.files import read_json_object
-from hubkernels.model.artifact import note_of
+from hubkernels.build.state import why_not_current
 from hubkernels.model.project import Package
 from hubkernels.model.variant import AnyVariant, Decisions, NoarchVariant, Rejection, Variant
 
@@ -58,7 +55,7 @@ def explain(builder: Builder, package: Package, tags: Iterable[str]) -> Explanat
     decisions = _only(builder.decide(package), package, frozenset(tags))
     compiled = any(isinstance(variant, Variant) for variant in decisions.accepted)
     tools = toolchain_facts(builder.tools()) if compiled else {}
-    targets = tuple(_target(builder, package, variant, tools) for variant in decisions.accepted)
+    targets = tuple(_target(builder, package, variant) for variant in decisions.accepted)
     path = {"path": " ".join(builder.tools().compiler.command)} if tools else {}
     return Explanation(package.name, tools | path, targets, decisions.rejected, decisions.left_out)
 
@@ -72,30 +69,14 @@ def _only(decisions: Decisions, package: Package, tags: frozenset[str]) -> Decis
     return Decisions(choose(decisions, package, sorted(others)) if others else (), rejected, decisions.left_out)
 
 
-def _target(builder: Builder, package: Package, variant: AnyVariant, tools: dict[str, str]) -> Target:
+def _target(builder: Builder, package: Package, variant: AnyVariant) -> Target:
     made = builder.plan(package, variant)
     folder = builder.places.artifact(package.name, variant.tag)
-    if not folder.is_dir():
-        state = "not built yet"
-    elif is_current(made, folder):
-        state = "up to date"
-    else:
-        note = read_json_object(note_of(folder))
-        state = f"out of date: {_difference(note.get('toolchain', {}), tools)}"
+    state = why_not_current(builder, package, variant) or "up to date"
     if isinstance(variant, NoarchVariant):
         return Target(variant.tag, made.op_id, folder, state, (), ())
     sections = tuple(_sections(package, variant, builder.tools().compiler.family))
     return Target(variant.tag, made.op_id, folder, state, builder.tools().compile_flags(variant), sections)
-
-
-def _difference(before: dict[str, Any], now: dict[str, str]) -> str:
-    """What of the toolchain changed since the artifact was built; when nothing did, the package did."""
-    changed = [
-        f"{key} was {before.get(key, 'not noted')}, is {value}"
-        for key, value in now.items()
-        if before.get(key) != value
-    ]
-    return "; ".join(changed) or "a source, a header, a flag or a Python file changed"
 
 
 def _sections(package: Package, variant: Variant, family: str) -> Iterator[SectionFlags]:

@@ -126,7 +126,22 @@ def _absent_name(digest: str) -> str:
 def recall(store: Store, key: str) -> list[Includes]:
     """The lists of one source that were kept, newest first."""
     content = store.get(_list_name(key))
-    return [Includes(**{**entry, "absent": tuple(entry["absent"])}) for entry in json.loads(content or b"[]")]
+    try:
+        found = json.loads(content or b"[]")
+    except (ValueError, RecursionError):
+        return []
+    entries = filter(_is_entry, found) if isinstance(found, list) else ()
+    return [Includes(**{**entry, "absent": tuple(entry["absent"])}) for entry in entries]
+
+
+def _is_entry(entry: object) -> bool:
+    """Whether it has the form of a list: what is damaged under a right checksum is as none."""
+    if not isinstance(entry, dict) or entry.keys() != Includes.__dataclass_fields__.keys():
+        return False
+    own, absent = entry["own"], entry["absent"]
+    texts = (*own, *own.values(), *absent) if isinstance(own, dict) and isinstance(absent, list) else (None,)
+    hashes = (entry["headers"], entry["shadows"], entry["text"])
+    return all(isinstance(text, str) for text in (*texts, *hashes)) and isinstance(entry["reads_id"], bool)
 
 
 def keep(store: Store, key: str, newest: Includes) -> None:

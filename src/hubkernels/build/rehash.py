@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hubkernels.errors import InputError, Problem
-from hubkernels.host.files import disk_errors, read_errors, write_atomically
+from hubkernels.host.files import disk_errors, read_errors, read_regular, write_atomically
 from hubkernels.model.artifact import METADATA, note_of, with_digest
 from hubkernels.model.digest import SIGNATURE, digest_folder
 
@@ -32,7 +32,7 @@ def look(folder: Path) -> Hashed:
     """Hash the files of an artifact and compare. Raises InputError where its metadata cannot be read."""
     path = folder / METADATA
     with read_errors(path):
-        text = path.read_bytes()
+        text = read_regular(path)
     try:
         metadata = json.loads(text)
     except (ValueError, RecursionError) as error:

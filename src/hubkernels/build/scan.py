@@ -16,14 +16,16 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 from hubkernels.build.asks import asked, code, literals_joined
 from hubkernels.build.failure import Failure, explain_failures
 from hubkernels.build.includes import Headers, Includes, keep, missing_instead, recall
+from hubkernels.build.names import named_in
 from hubkernels.build.sources import Source
 from hubkernels.host.cpu import cpu_identity
-from hubkernels.host.files import FileHashes, changed_since
+from hubkernels.host.files import FileHashes, changed_since, follow
 from hubkernels.host.process import run
 from hubkernels.host.store import Store
 from hubkernels.model.variant import Variant
@@ -42,6 +44,7 @@ TEXT = "<text>"
 
 _READS_UNSEEN = re.compile(rb"\.(incbin|include)(?:\s|\\t)*\\*\"")
 """Directives of the assembler, with the quote that follows: a comment may speak of them."""
+_ONCE = re.compile(rb"pragma\s+once|#\s*import|_Pragma")
 _ASM = re.compile(rb"\b_*asm_*\b")
 _STAMP = re.compile(rb"\b__TIMESTAMP__\b")
 _CLOCK = re.compile(rb"\b__(?:TIMESTAMP|DATE|TIME)__\b")
@@ -70,7 +73,7 @@ class ScannedSource:
 
 @dataclass(frozen=True)
 class Reads:
-    """Files by full paths without links: those that are read, and what would be in their stead if it were there."""
+    """Full paths of files that are read, and of what would be in their stead if it were there."""
 
     files: frozenset[str]
     absent: frozenset[str]
@@ -121,8 +124,8 @@ class Scanner:
         if len(known) < len(lists):
             return None
         return Reads(
-            frozenset(os.path.realpath(self._full(path)) for found in known for path in found.own),
-            frozenset(os.path.realpath(self._full(path)) for found in known for path in found.absent),
+            frozenset(self._full(path) for found in known for path in found.own),
+            frozenset(self._full(path) for found in known for path in found.absent),
         )
 
     def _key(self, source: Source) -> str:
@@ -165,6 +168,7 @@ class Scanner:
         mine = {path: texts[path] for path in own}
         if unseen := self._unseen(source, mine):
             return Failure(source.path, self.variant.tag, unseen)
+        twins = set(self._twins(source, mine))
         roots, names = self._searched(source, own, paths)
         if compiled := next((p for p in _precompiled(roots, names) if os.path.exists(self._full(p))), None):  # noqa: PTH110
             why = "the compiler would read it in the header's stead, and does not list it; delete it"
@@ -180,17 +184,38 @@ class Scanner:
         known = {os.path.normpath(path) for path in own}
         own += sorted(p for p in there if not self.headers.owns(p) and os.path.normpath(p) not in known)
         found = Includes(
-            {path: self._sha256(path) or "" for path in own},
+            {path: self._sha256(path) or "" for path in (*own, *sorted(twins.difference(own)))},
             self.headers.note(path for path in {*paths, *there} if self.headers.owns(path)),
             tuple(sorted(absent | {path for path in not_there if not self.headers.owns(path)})),
             self.headers.note_absent(shadows | {path for path in not_there if self.headers.owns(path)}),
             any(ID_MACRO in text for text in mine.values()),
             text and _hash(text),
         )
-        moved = any(changed_since(self._full(path), started) for path in {*paths, *there})
+        moved = any(changed_since(self._full(path), started) for path in {*paths, *there, *twins})
         if clear and not (moved or blocked or also_blocked):
             keep(self.store, self._key(source), found)
         return found
+
+    def _twins(self, source: Source, own: Mapping[str, bytes]) -> Iterator[str]:
+        """Files that are named, and passed over for one of ``own`` that is as they are: so goes ``#pragma once``.
+
+        g++ goes by content and time, so that two files count as one until one of them changes, or a link to it.
+        """
+        once = {self._sha256(path) for path, text in own.items() if _ONCE.search(text)}
+        if not once:
+            return
+        known: dict[str, tuple[str, ...]] = {}
+        listed = {place for path in own for place in follow(self._full(path), known)}
+        folders = tuple(search_folders(source.flags))
+        for path, text in own.items():
+            around = (os.path.dirname(path), *folders)  # noqa: PTH120 - keeps the spelling
+            for name, places in product(filter(None, named_in(text)), (around, folders)):
+                twin = next(filter(self._is_file, (os.path.join(place, name) for place in places)), None)  # noqa: PTH118
+                if twin and self._sha256(twin) in once and not listed.issuperset(follow(self._full(twin), known)):
+                    yield twin
+
+    def _is_file(self, path: str) -> bool:
+        return os.path.isfile(self._full(path))  # noqa: PTH113 - hundreds a source
 
     def _unseen(self, source: Source, texts: Mapping[str, bytes]) -> str | None:
         """What makes other bytes of a source when no file that the compiler lists has changed, if anything does."""

@@ -8,7 +8,7 @@ from hubkernels.build.archs import left_out, why_no_arch, why_no_dependency, why
 from hubkernels.config.variant_table import VariantRow
 from hubkernels.errors import EnvironmentLacksError, HubkernelsError, InputError, Problem, nearest
 from hubkernels.host.machine import OLDEST_TORCH, Machine
-from hubkernels.model.backend import BACKENDS, CPU
+from hubkernels.model.backend import BACKENDS, CPU, Backend
 from hubkernels.model.project import Package, Torch, TorchNoarch, TvmFfi
 from hubkernels.model.variant import AnyVariant, Decisions, NoarchVariant, Rejection, Variant, index_by_tag
 
@@ -30,7 +30,18 @@ def select(package: Package, rows: Iterable[VariantRow], machine: Machine) -> De
             rejected.append(Rejection(variant, of_package, of_machine))
         else:
             accepted.append(variant)
-    return Decisions(tuple(accepted), tuple(rejected), left_out(package, rows))
+    notes = (f"{backend.name}: {BINDING_ALONE}" for backend in without_sections(package))
+    return Decisions(tuple(accepted), tuple(rejected), (*left_out(package, rows), *notes))
+
+
+BINDING_ALONE = "only torch.src is compiled, no kernel section is for it"
+
+
+def without_sections(package: Package) -> tuple[Backend, ...]:
+    """Declared backends that no kernel section is for, where others have some: their variants are the binding alone."""
+    if not isinstance(package.framework, Torch) or not package.framework.sources or not package.sections:
+        return ()
+    return tuple(backend for backend in package.backends if not package.sections_for(backend))
 
 
 def _reasons(
@@ -78,8 +89,10 @@ def choose(decisions: Decisions, package: Package, tags: Iterable[str] = ()) -> 
 
 def _nothing_left(decisions: Decisions, package: Package) -> HubkernelsError:
     """The error for a package without a variant here: what keeps those that come nearest from being built."""
-    fewest = min((len(rejection.reasons) for rejection in decisions.rejected), default=0)
-    nearest_ones = [rejection for rejection in decisions.rejected if len(rejection.reasons) == fewest]
+    declared = [rejection for rejection in decisions.rejected if rejection.variant.backend in package.backends]
+    meant = declared or decisions.rejected
+    fewest = min((len(rejection.reasons) for rejection in meant), default=0)
+    nearest_ones = [rejection for rejection in meant if len(rejection.reasons) == fewest]
     why = dict.fromkeys(f"  - {reason}" for rejection in nearest_ones for reason in rejection.reasons)
     what = "\n".join((f"no variant of {package.name} can be built here", *why))
     lacking = any(rejection.of_machine for rejection in nearest_ones)

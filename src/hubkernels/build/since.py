@@ -1,24 +1,26 @@
 """Which packages a change since a commit may affect: what each reads, against what git says has changed.
 
 Files decide, not the build: a package whose list of inputs is not known yet counts as affected by every file that is
-no package's own.
+no package's own, and by those of others that the texts of its sources name.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import tomli
 
+from hubkernels.build.mentions import mentioned_files
 from hubkernels.build.pipeline import Builder
 from hubkernels.config.document import Document, Problems
 from hubkernels.config.members import BUILD_TOML, find_members
 from hubkernels.config.workspace import is_workspace, read_workspace
+from hubkernels.host.files import follow
 from hubkernels.host.git import Repository, find_repository
 from hubkernels.model.project import Package, Torch, TvmFfi
 
@@ -32,12 +34,27 @@ class Changes:
     commit: str
     root: str
     paths: Mapping[str, str]
+    _followed: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
-    def below(self, folder: Path) -> list[str]:
-        """Changed paths in a folder, or the folder itself where it is one: a submodule, a link."""
-        real = os.path.realpath(folder)
-        lexical = os.path.abspath(folder)  # noqa: PTH100 - resolve() would follow a link that changed
-        return [path for path in self.paths if _is_below(path, real) or path == lexical]
+    def below(self, folder: Path | str) -> list[str]:
+        """Changed paths in a folder, and the first that leads to it."""
+        real = self._follow(folder)[-1]
+        found = [path for path in self.paths if _is_below(path, real)]
+        touched = self.touched(folder)
+        return found if touched is None or touched in found else [*found, touched]
+
+    def touched(self, path: Path | str) -> str | None:
+        """The changed path that a file is; or a link on the way to it; or what git tells of as one: a submodule."""
+        for place in self._follow(path):
+            at = place
+            while at not in self.paths and len(at) > 1:
+                at = os.path.dirname(at)  # noqa: PTH120 - thousands a package
+            if at in self.paths:
+                return at
+        return None
+
+    def _follow(self, path: Path | str) -> tuple[str, ...]:
+        return follow(os.path.join(os.getcwd(), path), self._followed)  # noqa: PTH109, PTH118 - `..` after a link stays
 
     def say(self, path: str) -> str:
         return f"{os.path.relpath(path, self.root)} {_WORDS.get(self.paths[path], 'changed')}"
@@ -94,7 +111,7 @@ def _own_files(package: Package, changes: Changes) -> str | None:
 def _linked_files(package: Package, changes: Changes) -> str | None:
     """What links in the Python package lead to."""
     folder = package.root / package.python_source
-    for path in folder.rglob("*"):
+    for path in (folder, *sorted(folder.rglob("*"))):
         if path.is_symlink():
             for changed in changes.below(path):
                 return f"{changes.say(changed)}, which {os.path.relpath(path, package.root)} leads to"
@@ -107,15 +124,28 @@ def _inputs(builder: Builder, package: Package, changes: Changes, shared: list[s
         return None
     reads = builder.reads(package)
     if reads is None:
-        beyond = (path for folder in _search_folders(package) for path in changes.below(package.root / folder))
+        beyond = _unknown(package, changes, shared)
         why = "which it may read: what it reads is not known before a build"
-        return next((f"{changes.say(path)}, {why}" for path in (*beyond, *shared)), None)
-    for path in changes.paths:
-        if path in reads.files:
+        return next((f"{changes.say(path)}, {why}" for path in beyond), None)
+    for file in sorted(reads.files):
+        if path := changes.touched(file):
             return f"{changes.say(path)}, which it reads"
-        if any(_is_below(path, absent) for absent in reads.absent):
+    for absent in sorted(reads.absent):
+        for path in changes.below(absent):
             return f"{changes.say(path)}, in whose stead it reads another"
     return None
+
+
+def _unknown(package: Package, changes: Changes, shared: list[str]) -> Iterator[str]:
+    """Changed files that a package may read of which no list holds."""
+    for folder in _search_folders(package):
+        yield from changes.below(package.root / folder)
+    yield from shared
+    if len(shared) < len(changes.paths):
+        named = mentioned_files(package)
+        found = changes.paths if named is None else map(changes.touched, sorted(named))
+        listing = os.path.join(changes.root, BUILD_TOML)  # noqa: PTH118
+        yield from (path for path in found if path and path != listing)
 
 
 def _search_folders(package: Package) -> Iterator[str]:

@@ -142,7 +142,7 @@ def is_compiled(path: str, backend: Backend) -> bool:
 def shipped_python(package: Package) -> tuple[tuple[str, str], ...]:
     """The files that go into the artifact beside the library: (path there, path from the root), sorted.
 
-    Raises InputError when there is no ``__init__.py`` to load.
+    Raises InputError when there is no ``__init__.py`` to load, and for what cannot ship under its name.
     """
     folder = package.root / package.python_source
     if not (folder / "__init__.py").is_file():
@@ -153,18 +153,34 @@ def shipped_python(package: Package) -> tuple[tuple[str, str], ...]:
                 hint="the client imports this file; `kernel-builder init` writes one to start from",
             )
         )
-    names = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
-    shipped = sorted(name.as_posix() for name in names if _ships(name, package.framework.python_suffixes))
+    names = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file() or path.is_symlink())
+    shipped = sorted(name.as_posix() for name in names if _ships(name, package.framework.python_suffixes, folder))
     for name in shipped:
-        if not name.isprintable():
-            raise InputError(Problem(f"a file has a name that cannot be written: {name!r}", str(folder), "rename it"))
+        if why := _why_unshippable(name, folder):
+            raise InputError(Problem(why[0], str(folder), why[1]))
     return tuple((name, f"{package.python_source}/{name}") for name in shipped)
 
 
-def _ships(name: Path, suffixes: tuple[str, ...]) -> bool:
+def _why_unshippable(name: str, folder: Path) -> tuple[str, str] | None:
+    if not name.isprintable():
+        return f"a file has a name that cannot be written: {name!r}", "rename it"
+    if name.partition("/")[0] in OWN_FILES:
+        return f"a folder has the name of a file that the builder writes: {name}", "rename it"
+    if (folder / name).is_dir():
+        return f"{name} is a link to a folder, whose files would not ship", "copy the folder, or link each file"
+    if not (folder / name).is_file():
+        return f"{name} is a link that leads to no file: {(folder / name).readlink()}", "remove it"
+    return None
+
+
+def _ships(name: Path, suffixes: tuple[str, ...], folder: Path) -> bool:
     hidden = any(part.startswith(".") for part in name.parts)
     made = is_bytecode(name) or str(name) in OWN_FILES
-    return not hidden and not made and name.name.endswith(tuple(f".{suffix}" for suffix in suffixes))
+    return (
+        not hidden
+        and not made
+        and ((folder / name).is_dir() or name.name.endswith(tuple(f".{suffix}" for suffix in suffixes)))
+    )
 
 
 def refuse_missing(package: Package, sources: Mapping[Key, Sequence[str]]) -> None:

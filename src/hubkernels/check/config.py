@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hubkernels.build.select import BOUNDS, candidates
+from hubkernels.build.select import BINDING_ALONE, BOUNDS, candidates, without_sections
 from hubkernels.build.sources import shipped_python
 from hubkernels.config.document import Problems, RawTable
 from hubkernels.config.load import find_tables, read_files
@@ -48,6 +48,8 @@ def check_package(package: Package, *, bounds: bool = True) -> ConfigReport:
     _files(package, table, problems)
     if bounds and isinstance(package.framework, Torch):
         _bounds(package, problems, load_variant_table())
+        for backend in without_sections(package):
+            problems.warn(("general", "backends"), f"{backend.name} is declared, but {BINDING_ALONE}")
     try:
         shipped_python(package)
     except InputError as error:

@@ -154,8 +154,8 @@ def _cache(around: Surroundings) -> Finding:
     cache = find_cache(around.environment, around.build / WORK / "cache")
     held = cache.store.usage()
     text = f"{cache.store.folder}: {held.entries} entries, {held.size / 1e9:.2f} of {cache.limit / 1e9:.2f} GB"
-    if cache.refusal:
-        (problem,) = cache.refusal.problems
+    if refusal := cache.why_refused():
+        (problem,) = refusal.problems
         return Finding("cache", "warning", problem.what, problem.hint)
     return Finding("cache", "warning", cache.note, text) if cache.note else Finding("cache", "ok", text)
 

@@ -10,12 +10,14 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from hubkernels.build.artifacts import BUILD_FIRST
 from hubkernels.build.pipeline import Builder
 from hubkernels.build.places import WORK
-from hubkernels.build.report import Report
+from hubkernels.build.state import why_not_current
 from hubkernels.check.client import Task, run_in_fresh_process
 from hubkernels.check.violation import Violation, collect
 from hubkernels.config.members import BUILD_TOML
+from hubkernels.errors import InputError, Problem
 from hubkernels.host.files import read_json_object
 from hubkernels.model.artifact import METADATA
 from hubkernels.model.digest import hashed_files
@@ -32,14 +34,19 @@ _SURROUNDINGS = {"TZ": "Pacific/Kiritimati", "LC_ALL": "tr_TR.UTF-8", "LANG": "t
 
 
 def check_reproducible(
-    builder: Builder, package: Package, variants: Sequence[AnyVariant], report: Report
+    builder: Builder, package: Package, variants: Sequence[AnyVariant]
 ) -> dict[str, tuple[Violation, ...]]:
-    """Bring artifacts up to date, build them again from a copy of the package, and name what differs, by variant.
+    """Build the artifacts that are there again, from a copy of the package, and name what differs, by variant.
 
     The second build has another folder, time, number of jobs, time zone, locale, umask and hash seed, and an empty
-    cache.
+    cache. Raises InputError for artifacts that are missing or out of date: there is nothing to compare.
     """
-    first = {variant.tag: builder.build(package, variant, report).folder for variant in variants}
+    stale = {variant.tag: why for variant in variants if (why := why_not_current(builder, package, variant))}
+    if stale:
+        raise InputError(
+            *(Problem(f"{tag} of {package.name} is {why}", hint=BUILD_FIRST) for tag, why in stale.items())
+        )
+    first = {variant.tag: builder.places.artifact(package.name, variant.tag) for variant in variants}
     with tempfile.TemporaryDirectory(prefix="hubkernels-") as scratch:
         copy = copy_package(package.root, _read(builder, package, variants), Path(scratch) / "a copy: of it")
         time.sleep(TICK_S)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hubkernels.build.artifacts import choose_built
 from hubkernels.build.pipeline import Builder
-from hubkernels.errors import InputError, Problem
+from hubkernels.errors import Problem
 from hubkernels.host.machine import Machine
 from hubkernels.model.backend import CPU
 from hubkernels.model.project import Package
@@ -19,23 +19,28 @@ from hubkernels.model.variant import AnyVariant, NoarchVariant
 class Runnable:
     """Artifacts of one package to load, and why each other one is passed over, by name."""
 
+    package: str
     found: tuple[Path, ...]
     passed: Mapping[str, str]
+
+    def problem(self) -> Problem:
+        """Why nothing is found."""
+        why = (f"  - {name}: {reason}" for name, reason in self.passed.items())
+        hint = "name one with --variant to try it all the same"
+        return Problem("\n".join((f"no artifact of {self.package} can be loaded here", *why)), hint=hint)
 
 
 def find_runnable(builder: Builder, package: Package, tags: Sequence[str]) -> Runnable:
     """The artifacts of these tags, or all that this machine can load.
 
-    Raises InputError for tags that are not built, and where there is nothing to load.
+    Raises InputError for tags that are not built, and where nothing is.
     """
     built = choose_built(builder.places.package(package.name), tags)
     if tags:
-        return Runnable(tuple(built.values()), {})
+        return Runnable(package.name, tuple(built.values()), {})
     reasons = _reasons(builder, package, built)
     found = tuple(folder for name, folder in built.items() if name not in reasons)
-    if not found:
-        raise InputError(_nothing(package, reasons))
-    return Runnable(found, reasons)
+    return Runnable(package.name, found, reasons)
 
 
 def why_not_loaded(variant: AnyVariant, machine: Machine) -> str | None:
@@ -56,9 +61,3 @@ def _reasons(builder: Builder, package: Package, built: Iterable[str]) -> dict[s
     rejected = {rejection.variant.tag: "; ".join(rejection.reasons) for rejection in decisions.rejected}
     known = {**accepted, **rejected}
     return {name: why for name in built if (why := known.get(name, "it is no variant of build.toml now"))}
-
-
-def _nothing(package: Package, reasons: Mapping[str, str]) -> Problem:
-    why = (f"  - {name}: {reason}" for name, reason in reasons.items())
-    hint = "name one with --variant to try it all the same"
-    return Problem("\n".join((f"no artifact of {package.name} can be loaded here", *why)), hint=hint)

@@ -17,11 +17,15 @@ if TYPE_CHECKING:
 
 
 class Check(NamedTuple):  # a dataclass costs `--help` four times as much
-    """run: raises CheckFailedError for a single finding, and any other HubkernelsError where it cannot look."""
+    """run: raises CheckFailedError for a single finding, and any other HubkernelsError where it cannot look.
+
+    of_artifacts: whether it looks at what is built, which may be of other sources than those that are there.
+    """
 
     name: str
     summary: str
     run: Callable[[Subject], Outcome]
+    of_artifacts: bool = False
 
 
 def _builds(subject: Subject) -> Outcome:
@@ -39,6 +43,8 @@ def _load(subject: Subject) -> Outcome:
     from hubkernels.cli.verdict import Outcome  # noqa: PLC0415
 
     runnable = find_runnable(subject.builder, subject.package, subject.variants)
+    if not runnable.found:
+        return Outcome(inapplicable=(runnable.problem(),))
     loaded = [check_load(folder) for folder in runnable.found]
     return Outcome(
         good=tuple(f"{a.variant}  {a.op_id}: {', '.join(a.ops)}  {a.seconds:.1f} s" for a in loaded),
@@ -57,6 +63,8 @@ def _parity(subject: Subject) -> Outcome:
         case_files(subject.package)
     except InputError as missing:
         return Outcome(inapplicable=missing.problems)
+    if not runnable.found:
+        return Outcome(inapplicable=(runnable.problem(),))
     reports = [check_parity(subject.package, folder) for folder in runnable.found]
     return Outcome(
         good=tuple(
@@ -90,8 +98,15 @@ def _abi(subject: Subject) -> Outcome:
     reports = [check_abi(folder, known, policy, torch) for folder in _built(subject).values()]
     return _found(
         (violation for report in reports for violation in report.violations),
-        good=(f"{each.variant}: {policy.name}, tables of {policy.date}" for each in reports if not each.violations),
+        good=(
+            f"{each.variant}: {policy.name}, tables of {policy.date}"
+            for each in reports
+            if each.libraries and not each.violations
+        ),
         warnings=(Problem(note, where=report.variant) for report in reports for note in report.notes),
+        passed_over=(
+            f"{each.variant}: no library" for each in reports if not (each.libraries or each.violations or each.notes)
+        ),
     )
 
 
@@ -119,11 +134,9 @@ def _isa(subject: Subject) -> Outcome:
 def _reproducible(subject: Subject) -> Outcome:
     from hubkernels.build.select import choose  # noqa: PLC0415 - `--help` does without
     from hubkernels.check.reproducible import check_reproducible  # noqa: PLC0415
-    from hubkernels.cli.console import report  # noqa: PLC0415
 
     builder, package = subject.builder, subject.package
-    variants = choose(builder.decide(package), package, subject.variants)
-    found = check_reproducible(builder, package, variants, report)
+    found = check_reproducible(builder, package, choose(builder.decide(package), package, subject.variants))
     return _found(
         (violation for differing in found.values() for violation in differing),
         good=(f"{tag}: the same bytes twice" for tag, differing in found.items() if not differing),
@@ -134,10 +147,20 @@ CHECKS: Mapping[str, Check] = {
     check.name: check
     for check in (
         Check("config", "build.toml, and the files that it names", _config),
-        Check("abi", "libraries load on all systems that their variant promises", _abi),
-        Check("builds", "names, files and metadata of each artifact, against what the client will demand", _builds),
-        Check("load", "each artifact that this machine can run loads: a fresh process, the stock client", _load),
-        Check("parity", "each such artifact against its float64 reference, gradients too", _parity),
+        Check("abi", "libraries load on all systems that their variant promises", _abi, of_artifacts=True),
+        Check(
+            "builds",
+            "names, files and metadata of each artifact, against what the client will demand",
+            _builds,
+            of_artifacts=True,
+        ),
+        Check(
+            "load",
+            "each artifact that this machine can run loads: a fresh process, the stock client",
+            _load,
+            of_artifacts=True,
+        ),
+        Check("parity", "each such artifact against its float64 reference, gradients too", _parity, of_artifacts=True),
         Check("isa", "no code of an instruction set outside the files that have its flags", _isa),
         Check("reproducible", "built again elsewhere and under other circumstances, the same bytes", _reproducible),
     )
@@ -155,9 +178,14 @@ def _built(subject: Subject) -> Mapping[str, Path]:
     return choose_built(subject.folder, subject.variants)
 
 
-def _found(violations: Iterable[Violation], good: Iterable[str], warnings: Iterable[Problem] = ()) -> Outcome:
+def _found(
+    violations: Iterable[Violation],
+    good: Iterable[str],
+    warnings: Iterable[Problem] = (),
+    passed_over: Iterable[str] = (),
+) -> Outcome:
     from hubkernels.cli.verdict import Outcome  # noqa: PLC0415 - `--help` does without
 
     found = tuple(violations)
     results, problems = tuple(v.to_json() for v in found), tuple(v.problem() for v in found)
-    return Outcome(tuple(good), results, problems, tuple(warnings))
+    return Outcome(tuple(good), results, problems, tuple(warnings), passed_over=tuple(passed_over))

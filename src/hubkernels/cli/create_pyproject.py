@@ -10,7 +10,8 @@ import typer
 
 from hubkernels.cli.console import say
 from hubkernels.cli.options import HERE, open_target
-from hubkernels.cli.target import lone_package
+from hubkernels.cli.target import is_project, lone_package
+from hubkernels.errors import InputError, Problem
 
 
 def create_pyproject(  # noqa: PLR0913, PLR0917 - typer makes options of parameters
@@ -31,6 +32,9 @@ def create_pyproject(  # noqa: PLR0913, PLR0917 - typer makes options of paramet
     from hubkernels.export.pyproject import render_tree, stamp  # noqa: PLC0415 - `--help` does without
     from hubkernels.host.tree import write_tree  # noqa: PLC0415
 
+    if target_dir is None and is_project(HERE) and not is_project(kernel_dir):
+        hint = f"the folder of the new files comes second: `kernel-builder create-pyproject . {kernel_dir}`"
+        raise InputError(Problem(f"no build.toml in {kernel_dir}", hint=hint))
     builder, found = open_target(kernel_dir, ())
     package = lone_package(found, "a CMake tree")
     target = target_dir or kernel_dir
@@ -38,4 +42,7 @@ def create_pyproject(  # noqa: PLR0913, PLR0917 - typer makes options of paramet
     files = render_tree(package, builder, target, mark)
     write_tree(files, target, overwrite=force, hint="choose another folder, or --force to replace them")
     say(f"wrote {len(files)} files to {target}")
-    say("next: pip install --no-build-isolation -e .   or   cmake -S . -B _cmake -G Ninja && ninja -C _cmake")
+    go = "" if target == HERE else f"cd {target} && "
+    say(f"next: {go}pip install --no-build-isolation -e .")
+    say(f"  or: {go}cmake -S . -B _cmake -G Ninja && ninja -C _cmake local_install")
+    say("local_install writes into build/; `kernel-builder build` makes the artifact there anew")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hubkernels.cli.console import report, say
+from hubkernels.cli.console import report, say, say_warnings
 from hubkernels.cli.options import HERE, ProjectFolder, Variants, open_target
 from hubkernels.cli.target import lone_package
 from hubkernels.errors import InputError, Problem
@@ -55,11 +55,15 @@ def export(  # noqa: PLR0913, PLR0917 - typer makes options of parameters
 
 
 def _wheels(builder: Builder, package: Package, tags: Sequence[str], output: Path) -> None:
-    from hubkernels.export.files import licences  # noqa: PLC0415 - `--help` does without
-    from hubkernels.export.variants import built_variants  # noqa: PLC0415
+    from hubkernels.build.state import stale  # noqa: PLC0415 - `--help` does without
+    from hubkernels.export.files import licences  # noqa: PLC0415
+    from hubkernels.export.variants import built_variants, refuse_rivals  # noqa: PLC0415
     from hubkernels.export.wheel import plan_wheel, write_wheel  # noqa: PLC0415
 
     built = built_variants(package, builder.places.package(package.name), tags)
+    if not tags:
+        refuse_rivals(package, built.values())
+    say_warnings(stale(builder, package, tags))
     terms = licences(package, builder.project.root, report)
     wheels = [plan_wheel(package, variant, folder, terms) for folder, variant in built.items()]
     for wheel in wheels:

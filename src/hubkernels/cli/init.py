@@ -21,7 +21,10 @@ def init(  # noqa: PLR0913, PLR0917 - typer makes options of parameters
     license_id: Annotated[str, typer.Option("--license", metavar="ID", help="SPDX id.")] = "Apache-2.0",
     backends: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME...", help="Backends to start with: cpu, cuda, rocm, xpu or all; default: cpu."),
+        typer.Option(
+            metavar="NAME...",
+            help="Backends to start with: cpu, cuda, rocm, xpu or all; default: cpu, with --noarch all.",
+        ),
     ] = None,
     workspace: Annotated[bool, typer.Option("--workspace", help="Start a workspace, with a parity case.")] = False,
     noarch: Annotated[bool, typer.Option("--noarch", help="Start with Python files alone: Triton and torch.")] = False,
@@ -30,12 +33,16 @@ def init(  # noqa: PLR0913, PLR0917 - typer makes options of parameters
     """Start a project that builds: build.toml, sources for each backend, layers, tests, a benchmark and a card."""
     from hubkernels.host.tree import write_tree  # noqa: PLC0415 - `--help` does without
     from hubkernels.init.scaffold import choose_backends, parse_start, render  # noqa: PLC0415
+    from hubkernels.model.project import NAME_RULE, PACKAGE_NAME  # noqa: PLC0415
 
     if workspace and noarch:
         raise InputError(Problem("a workspace starts with a compiled package", hint="--workspace or --noarch"))
     form = "workspace" if workspace else "noarch" if noarch else "upstream"
-    text = path.resolve().name.replace("_", "-") if name is None else name
-    start = parse_start(text, license_id, choose_backends(backends or ()), form)
+    folder = path.resolve().name
+    text = folder.replace("_", "-") if name is None else name
+    if name is None and not PACKAGE_NAME.fullmatch(text):
+        raise InputError(Problem(f"the folder's name, {folder}, is no package name", hint=f"--name: {NAME_RULE}"))
+    start = parse_start(text, license_id, choose_backends(backends or (), form), form)
     files = render(start)
     write_tree(files, path, overwrite=overwrite, hint="choose another folder, or --overwrite them")
     say(f"started {start.name} in {path}: {len(files)} files")

@@ -38,6 +38,8 @@ def find_target(given: Path, words: Sequence[str]) -> Target:
         folders = [word for word in _strangers(project, words) if is_project(Path(word))]
     if folders:
         project = read_project(_lone_folder(given, folders))
+    if project is None and not is_project(given):
+        _refuse_strays(given, words)
     project = project or read_project(given)
     names = [word for word in words if word not in folders]
     _refuse_folders(project, names)
@@ -90,6 +92,18 @@ def _lone_folder(given: Path, folders: Sequence[str]) -> Path:
         hint = "name one; a [workspace] with members builds several projects at once"
         raise InputError(Problem(f"{len(named)} projects are named: {', '.join(named)}", hint=hint))
     return Path(folders[0])
+
+
+def _refuse_strays(given: Path, words: Sequence[str]) -> None:
+    """Raises InputError for words where there is no project to have packages of that name."""
+    hint = "name the folder of a build.toml, or start one with `init`"
+    found = [
+        f"the folder {word} has no build.toml" if Path(word).is_dir() else f"{word} is no folder" for word in words
+    ]
+    if found:
+        raise InputError(
+            *(Problem(f"{what}, and there is no build.toml in {given.resolve()}", hint=hint) for what in found)
+        )
 
 
 def _refuse_folders(project: Project, names: Sequence[str]) -> None:

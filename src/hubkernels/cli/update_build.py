@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from pathlib import Path
+from stat import S_IMODE
 from typing import Annotated
 
 import typer
@@ -39,7 +40,7 @@ def update_build(
             name = f"{path} (edition {NEWEST_EDITION})"
             say("\n".join(difflib.unified_diff(old, new, str(path), name, lineterm="")))
         elif not check:
-            write_atomically(path.resolve(), migration.text.encode())
+            write_atomically(path.resolve(), migration.text.encode(), S_IMODE(path.stat().st_mode))
             say(f"{path}: edition {migration.edition} is now edition {NEWEST_EDITION}")
     if check and older:
         raise CheckFailedError(*older)

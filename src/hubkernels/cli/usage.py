@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Sequence
 from typing import Any
 
-from hubkernels.errors import Problem, nearest
+from hubkernels.errors import Problem
 
 
 def usage_problem(failure: Any) -> Problem:  # noqa: ANN401 - the parser's class is private to typer
@@ -14,8 +16,15 @@ def usage_problem(failure: Any) -> Problem:  # noqa: ANN401 - the parser's class
     what, words = str(failure.format_message()), _known(failure, context)
     if words is not None:
         what = what.partition(" (Possible")[0].partition(". Did you")[0].partition(" Did you")[0].rstrip("?.")
-    hint = nearest(_tried(failure, what), words or ())
+    hint = _nearest(_tried(failure, what), words or ())
     return Problem(what[:1].lower() + what[1:].rstrip("."), hint=hint or f"`{path} --help` tells what there is")
+
+
+def _nearest(word: str, known: Sequence[str]) -> str | None:
+    """A hint, for which the dashes count for nothing: every option has them."""
+    by_name = {name.lstrip("-"): name for name in known}
+    near = difflib.get_close_matches(word.lstrip("-"), by_name, n=1)
+    return f"did you mean {by_name[near[0]]}?" if near else None
 
 
 def _known(failure: Any, context: Any) -> list[str] | None:  # noqa: ANN401

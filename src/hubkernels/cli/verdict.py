@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from hubkernels.build.pipeline import Builder
+from hubkernels.build.state import stale
 from hubkernels.cli.checks import Check
 from hubkernels.cli.console import problem_as_json
 from hubkernels.cli.target import Target
@@ -29,6 +31,11 @@ class Subject:
     def folder(self) -> Path:
         """The folder of the package's artifacts."""
         return self.builder.places.package(self.package.name)
+
+    @cached_property
+    def stale(self) -> tuple[Problem, ...]:
+        """The artifacts among these that a build would make anew, as warnings."""
+        return stale(self.builder, self.package, self.variants)
 
 
 @dataclass(frozen=True)
@@ -67,7 +74,7 @@ class Verdict:
             rows.append(("failed", *head, f"{count} problem{'s' if count > 1 else ''}, told below"))
         elif self.state != "ok":
             why = (*self.outcome.problems, *self.outcome.inapplicable)
-            rows.append((self.state, *head, "; ".join(problem.what for problem in why)))
+            rows.append((self.state, *head, "; ".join(_on_one_line(problem.what) for problem in why)))
         return rows
 
     def to_json(self) -> dict[str, Any]:
@@ -85,11 +92,13 @@ class Verdict:
 
 def judge(each: Check, subject: Subject) -> Verdict:
     name = subject.package.name
+    old = subject.stale if each.of_artifacts else ()
     try:
         outcome = each.run(subject)
     except HubkernelsError as error:
         state: State = "failed" if error.exit_code == CHECK_FAILED else "not run"
-        return Verdict(each.name, name, state, Outcome(problems=error.problems), error.exit_code)
+        return Verdict(each.name, name, state, Outcome(problems=error.problems, warnings=old), error.exit_code)
+    outcome = replace(outcome, warnings=(*old, *outcome.warnings))
     if outcome.problems:
         return Verdict(each.name, name, "failed", outcome, CHECK_FAILED)
     return Verdict(each.name, name, "skipped" if outcome.inapplicable else "ok", outcome)
@@ -107,3 +116,8 @@ def _refuse(verdict: Verdict) -> Verdict:
     return Verdict(
         verdict.check, verdict.package, "not run", Outcome(problems=verdict.outcome.inapplicable), INPUT_WRONG
     )
+
+
+def _on_one_line(what: str) -> str:
+    first, *reasons = what.split("\n  - ")
+    return f"{first}: {'; '.join(reasons)}" if reasons else first

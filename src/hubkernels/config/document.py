@@ -58,6 +58,8 @@ class Document:
 
 
 def _read_text(path: Path, if_missing: str) -> str:
+    if path.is_fifo():
+        raise InputError(Problem(f"{path} is a pipe", hint="a build.toml is a file"))
     try:
         return path.read_bytes().decode("utf-8")
     except (FileNotFoundError, NotADirectoryError) as error:

@@ -37,6 +37,9 @@ from hubkernels.model.project import (
 from hubkernels.model.version import Version
 
 NEWEST_EDITION, OLDEST_EDITION = 5, 4
+OLDEST_STABLE_ABI = Version((2, 9))
+"""The least that torch's headers say any of its stable ABI needs."""
+
 UNMARKED_EDITION = 4  # edition 5 was the first that says its number
 LAST_OLD_EDITION = 3
 MIGRATE = "kernel-builder update-build"
@@ -272,6 +275,9 @@ def _abi_version(reader: Reader, key: str) -> Version | None:
     version = reader.version(key)
     if version and version != version.minor:
         reader.complain(f"the version of a stable ABI is two numbers, found {version}", key, hint='such as "2.10"')
+    elif version and version < OLDEST_STABLE_ABI:
+        what = f"torch has no stable ABI before {OLDEST_STABLE_ABI}, found {version}"
+        reader.complain(what, key, hint=f'"{OLDEST_STABLE_ABI}" or newer; the headers of each release say what it has')
     return version
 
 

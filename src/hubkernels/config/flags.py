@@ -8,8 +8,8 @@ from hubkernels.model.backend import BACKENDS
 
 _OURS = frozenset({"", "-", "-o", "-c", "-E", "-S", "-fsyntax-only", "-fgnu-unique", "-ccbin", "-odir"})
 _OURS_BY_START = (
-    *("-M", "-Wp,-M", "-save-temps", "--save-temps", "--output-file", "--output-directory", "--compiler-bindir"),
-    *("-ccbin=", "-wrapper", "-specs=", "--specs="),
+    *("-M", "-Wp,", "-Xpreprocessor", "-save-temps", "--save-temps", "--output-file", "--output-directory"),
+    *("--compiler-bindir", "-ccbin=", "-wrapper", "-specs=", "--specs="),
 )
 _READ_UNSEEN = (
     *("-B", "--prefix", "--sysroot", "-isysroot", "--gcc-toolchain", "--gcc-install-dir", "--config", "-Xclang"),
@@ -38,6 +38,9 @@ _SPELLED_OUT = re.compile(
 _OF_THE_LINK = re.compile(
     r"-l(?!(?:ineinfo|to|gomp|m|dl|pthread|rt|c)$).*|-L.*|-Wl,.*|-Xlinker.*|-fuse-ld=.*|-static|-shared|-rdynamic"
 )
+_FILES_OF_AS = ("-a", "-o", "--MD")
+"""What makes the assembler write a file beside the object."""
+_MOST_EXPRESSIONS = 64
 _FROM_FILE = ("-optf", "--options-file")
 _OURS_TO_DEFINE = frozenset(
     {"TORCH_EXTENSION_NAME", "TORCH_TARGET_VERSION", "Py_LIMITED_API", "_GLIBCXX_USE_CXX11_ABI"}
@@ -49,12 +52,12 @@ _NATIVE = frozenset({"-march=native", "-mcpu=native", "-mtune=native"})
 
 def why_refused(word: str, before: str = "") -> tuple[str, str | None] | None:
     """What is wrong with a word, and a hint. before: the word before it."""
-    if "$<" in word:  # an expression of CMake: any part of it may become a flag
-        parts = (why_refused(part, before) for part in re.split("[:;<>]", word) if part)
-        return next((found for found in parts if found), None)
+    if "$<" in word:
+        return _why_expression_refused(word, before)
     if word.startswith(("@", *_FROM_FILE)) or ",@" in word or (word.startswith("-X") and "=@" in word):
         return f"reads flags from a file: {word}", "write its flags here: a change of the file would not be seen"
-    if word in _OURS or word.startswith(_OURS_BY_START):
+    to_assembler = word.split(",")[1:] if word.startswith("-Wa,") else []
+    if word in _OURS or word.startswith(_OURS_BY_START) or any(part.startswith(_FILES_OF_AS) for part in to_assembler):
         return f"has a flag that is the builder's to give: {word!r}", None
     if word.startswith(_READ_UNSEEN):
         hint = "a change of it would not be seen: leave it to a script that CXX names, which is known by what it does"
@@ -74,6 +77,14 @@ def _why_spelling_refused(word: str) -> tuple[str, str] | None:
     if _SPELLED_OUT.fullmatch(word):
         return f"has a flag that is the builder's to give: {word!r}", "flags of a source have short names, such as -D"
     return None
+
+
+def _why_expression_refused(word: str, before: str) -> tuple[str, str | None] | None:
+    """Any part of an expression of CMake may become a flag."""
+    if word.count("$<") > _MOST_EXPRESSIONS:
+        return f"has a word with more than {_MOST_EXPRESSIONS} expressions of CMake", "write the flag itself"
+    parts = (why_refused(part, before) for part in re.split("[:;<>]", word) if part)
+    return next((found for found in parts if found), None)
 
 
 def why_suspicious(word: str) -> tuple[str, str] | None:

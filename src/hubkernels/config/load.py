@@ -100,6 +100,10 @@ def _read_member(problems: Problems, member: Member, root: Path) -> Package | Un
         problems.found += [replace(problem, where=place) for problem in error.problems]
         return None
     own = Problems(document)
+    if is_workspace(document.table):
+        hint = f"name it as the project: `kernel-builder build {folder}`"
+        own.add((), f"{member.folder} is a workspace and cannot be a member", hint)
+        return Unreadable(folder.name, folder, tuple(own.found))
     package = read_package(document.table, own, folder, UPSTREAM)
     return Unreadable(package.name or folder.name, folder, tuple(own.found), package) if own.found else package
 

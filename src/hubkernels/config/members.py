@@ -47,6 +47,9 @@ def find_members(root: Path, patterns: Iterable[Pattern]) -> tuple[tuple[Member,
         key, _, text = entry
         if key != "members":
             continue
+        if os.path.normpath(text) == os.curdir:
+            unmatched.append(Unmatched(entry, "a workspace is no member of itself", "name the folders of its packages"))
+            continue
         folders = tuple(_matches(root, text)) if glob.has_magic(text) else (text,)
         for folder in folders:
             found.setdefault(os.path.normpath(folder), Member(folder, entry))
@@ -56,7 +59,9 @@ def find_members(root: Path, patterns: Iterable[Pattern]) -> tuple[tuple[Member,
         if entry[0] == "exclude":
             dropped = [folder for folder in found if _is_excluded(folder, entry[2])]
             if not dropped:
-                unmatched.append(Unmatched(entry, f"no member matches {entry[2]}", nearest(entry[2], found)))
+                unmatched.append(
+                    Unmatched(entry, f"no member matches {entry[2]}", nearest(entry[2], found) or "drop it")
+                )
             for folder in dropped:
                 del found[folder]
     return tuple(found.values()), tuple(unmatched)

@@ -45,5 +45,5 @@ def licences(package: Package, root: Path, report: Report) -> dict[str, Path]:
         found = {path.name: path for pattern in _LICENCES for path in sorted(folder.glob(pattern)) if path.is_file()}
         if found:
             return found
-    report(f"{package.name}: there is no licence file in {package.root} to go along")
+    report(f"{package.name}: there is no licence file in {package.root} to go along: no {', '.join(_LICENCES)}")
     return {}

@@ -32,7 +32,7 @@ from hubkernels.model.variant import Variant
 _MARK = "# Written by `kernel-builder export`: "
 """How the build.toml of an export begins; the rest of the line is the package's name."""
 
-_FIELD_FILES = ("CARD.md", "benchmarks/benchmark*.py")
+_FIELD_FILES = ("CARD.md", "benchmarks/benchmark*.py", "tests/*.py")
 """What upstream's form has beside the sources, in the folder of its build.toml."""
 
 

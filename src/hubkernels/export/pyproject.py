@@ -25,7 +25,7 @@ from hubkernels.host.files import hash_file
 from hubkernels.host.git import git_state
 from hubkernels.model.artifact import LIMITED_API, metadata
 from hubkernels.model.backend import Backend
-from hubkernels.model.project import Package, Torch
+from hubkernels.model.project import Framework, Package, Torch, TorchNoarch, TvmFfi
 
 TREE = Path(__file__).with_name("tree")
 _UNIQUE_ID = re.compile("[a-z0-9]+")
@@ -62,12 +62,19 @@ def _content_id(package: Package) -> str:
     return base64.b32encode(hashlib.sha256(lines.encode()).digest()).decode().lower()[:UID_LENGTH]
 
 
+_WITHOUT_ONE: Mapping[type[Framework], str] = {
+    TorchNoarch: "it compiles nothing: `kernel-builder build`, then `testshell`, or `export --wheel` for pip",
+    TvmFfi: "there is one for [torch]",
+}
+"""The way out where no part of a package is compiled by CMake."""
+
+
 def render_tree(package: Package, builder: Builder, target: Path, mark: Stamp) -> dict[str, str]:
     """Every file of the tree for a package in upstream's form: its path below ``target``, and its text."""
     framework = package.framework
     if not isinstance(framework, Torch) or package.home:
         what = f"{package.name} has no CMake tree"
-        hint = "`kernel-builder export` writes upstream's form first" if package.home else "it has no [torch] sources"
+        hint = "`kernel-builder export` writes upstream's form first" if package.home else _WITHOUT_ONE[type(framework)]
         raise InputError(Problem(what, where=str(package.root / "build.toml"), hint=hint))
     if not tree_backends(package):
         names = ", ".join(backend.name for backend in WITH_CMAKE)

@@ -26,7 +26,7 @@ from hubkernels.model.digest import hashed_files
 from hubkernels.model.project import Package
 from hubkernels.model.variant import AnyVariant, Variant
 
-FIRST_ZIP_TIME = 315532800  # a zip file's clock begins with 1980
+FIRST_ZIP_TIME, LAST_ZIP_TIME = 315532800, 4354819199  # a zip file's clock begins with 1980 and ends with 2107
 
 _DISTRIBUTIONS = {"tvm-ffi": "apache-tvm-ffi", "onednn": "onednn-devel"}
 """What pip calls a dependency, where the client has another name for it."""
@@ -96,7 +96,15 @@ def _problem(violation: Violation) -> Problem:
 
 
 def write_wheel(wheel: Wheel, folder: Path, epoch: int | None) -> Path:
-    """Write the wheel; the same inputs give the same bytes. epoch: SOURCE_DATE_EPOCH, the time of every file in it."""
+    """Write the wheel; the same inputs give the same bytes. epoch: SOURCE_DATE_EPOCH, the time of every file in it.
+
+    Raises InputError for a time that a zip file cannot hold.
+    """
+    if epoch is not None and epoch > LAST_ZIP_TIME:
+        what = f"a wheel is a zip file, whose clock ends with 2107, before {epoch}"
+        raise InputError(
+            Problem(what, where="environment: SOURCE_DATE_EPOCH", hint="unset it, or give an earlier time")
+        )
     contents = _contents(wheel)
     moment = datetime.fromtimestamp(max(epoch or 0, FIRST_ZIP_TIME), tz=timezone.utc)
     buffer = io.BytesIO()

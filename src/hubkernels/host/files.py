@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 from hubkernels.errors import EnvironmentLacksError, Problem
@@ -96,6 +97,36 @@ class FileHashes:
             self._changed = False
 
 
+def read_regular(path: str | Path) -> bytes:
+    """The content of a file. Raises OSError for what is no regular file: a pipe would be waited for, for ever."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb") as file:
+        if not S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "is no regular file")
+        return file.read()
+
+
+def follow(path: str, known: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """The links on the way along a full path, each by its place without links, and last the place where it ends.
+
+    known: what was found before, by path.
+    """
+    if path in known:
+        return known[path]
+    above, name = os.path.split(path)
+    if above == path:
+        return (path,)
+    *links, folder = follow(above, known)
+    if name in {"", os.curdir, os.pardir}:
+        return (*links, os.path.dirname(folder) if name == os.pardir else folder)  # noqa: PTH120
+    place = os.path.join(folder, name)  # noqa: PTH118 - thousands a call
+    known[path] = (*links, place)  # also where a chain comes back to itself
+    with contextlib.suppress(OSError, ValueError):
+        target = os.readlink(place)  # noqa: PTH115
+        known[path] = (*links, place, *follow(os.path.join(folder, target), known))  # noqa: PTH118
+    return known[path]
+
+
 def hash_file(path: Path) -> str:
     """SHA-256 of a file's content, in hex."""
     digest = hashlib.sha256()
@@ -121,13 +152,13 @@ def write_memory(path: Path, form: int, entries: dict[str, Any]) -> None:
 def read_json_object(path: Path) -> dict[str, Any]:
     """The object in a JSON file; empty where there is none."""
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(read_regular(path))
     except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> None:
     """Write a file under another name and rename it into place."""
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -135,7 +166,7 @@ def write_atomically(path: Path, content: bytes) -> None:
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
-            Path(name).chmod(0o644)
+            Path(name).chmod(mode)
             Path(name).replace(path)
         except BaseException:
             Path(name).unlink(missing_ok=True)

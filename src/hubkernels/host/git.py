@@ -82,7 +82,9 @@ def find_repository(folder: Path, environment: Mapping[str, str]) -> Repository:
     """The checkout that a folder is in. Raises InputError where it is in none, EnvironmentLacksError without git."""
     found = _git(folder, environment, "rev-parse", "--show-toplevel")
     if found.status:
-        raise InputError(Problem(f"git finds no checkout here: {found.errors.strip()}", where=str(folder)))
+        what = f"git finds no checkout here: {found.errors.strip()}"
+        hint = "what changed since a commit is known in a git checkout alone: leave --since out"
+        raise InputError(Problem(what, str(folder), hint))
     return Repository(Path(os.path.realpath(found.output.rstrip("\n"))), environment)
 
 

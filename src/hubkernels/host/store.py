@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from hubkernels.host.files import disk_errors, write_atomically
+from hubkernels.host.files import disk_errors, read_regular, write_atomically
 
 _FORM = b"hubkernels entry 1"
 _NAME = re.compile(r"[0-9a-f]{32}\.[a-z]+")
@@ -55,12 +55,11 @@ class Store:
         """The content of an entry; None where there is none. One that is not as it was written is removed."""
         path = self._path(name)
         try:
-            with path.open("rb") as file:
-                header, content = file.readline(200), file.read()
-                used = os.fstat(file.fileno()).st_mtime
+            header, line, content = read_regular(path).partition(b"\n")
+            used = path.stat().st_mtime
         except OSError:
             return None
-        if header != _header(name, content):
+        if header + line != _header(name, content):
             with contextlib.suppress(OSError):
                 path.unlink()
             return None

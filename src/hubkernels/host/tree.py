@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from hubkernels.errors import InputError, Problem
@@ -15,5 +15,16 @@ def write_tree(files: Mapping[str, str], folder: Path, *, overwrite: bool, hint:
     if present and not overwrite:
         what = "\n".join((f"{folder} already has", *(f"  - {path}" for path in present)))
         raise InputError(Problem(what, hint=hint))
+    _refuse_links_out(files, folder)
     for path, text in files.items():
         write_atomically(folder / path, text.encode())
+
+
+def _refuse_links_out(files: Iterable[str], folder: Path) -> None:
+    """Raises InputError for folders on the way to a file that lead out of the tree."""
+    top = folder.resolve()
+    ways = {(folder / path).parent for path in files}
+    out = sorted(str(way) for way in ways if not way.resolve().is_relative_to(top))
+    if out:
+        what = "\n".join((f"links lead out of {folder}, where nothing may be written:", *(f"  - {way}" for way in out)))
+        raise InputError(Problem(what, hint="remove the links, or choose another folder"))

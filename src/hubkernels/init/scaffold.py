@@ -97,12 +97,13 @@ def parse_start(text: str, license_id: str, backends: tuple[str, ...] = ("cpu",)
     return start
 
 
-def choose_backends(names: Iterable[str]) -> tuple[str, ...]:
-    """The backends of these names, in the template's order; ``all`` is every one that it has, none of them is cpu.
+def choose_backends(names: Iterable[str], form: str = "upstream") -> tuple[str, ...]:
+    """The backends of these names, in the template's order; ``all`` is every one that it has.
 
-    Raises InputError for those that the template has no sources for.
+    Without a name it is cpu, and for Python files alone, which serve every one, all. Raises InputError for those that
+    the template has no sources for.
     """
-    wanted = set(names) or {"cpu"}
+    wanted = {name for words in names for name in words.split(",") if name} or {"all" if form == "noarch" else "cpu"}
     hint = f"it has {', '.join(BACKENDS)}; all stands for them"
     if missing := sorted(wanted - {*BACKENDS, "all"}):
         raise InputError(*(Problem(f"init has no template for backend {name}", hint=hint) for name in missing))

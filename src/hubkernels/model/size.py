@@ -5,18 +5,20 @@ from __future__ import annotations
 import re
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?)b?|b)?", re.ASCII | re.IGNORECASE)
+_END = 2.0**63
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 FORMS = "write it as 8GB, 1.5GiB or 500MB"
 
 
 def parse_size(text: str) -> int | None:
-    """Bytes of ``8GB``, ``1.5 GiB`` or ``500000``; None for other words."""
+    """Bytes of ``8GB``, ``1.5 GiB`` or ``500000``; None for other words, and for more than any disk has."""
     found = _SIZE.fullmatch(text.strip())
     if found is None:
         return None
     number, unit, binary = found[1], found[2] or "", found[3]
-    return int(float(number) * (1024 if binary else 1000) ** _POWERS[unit.lower()])
+    size = float(number) * (1024 if binary else 1000) ** _POWERS[unit.lower()]
+    return int(size) if size < _END else None
 
 
 def size_text(size: int) -> str:
