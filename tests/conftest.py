@@ -109,8 +109,8 @@ class SmallProject:
 
     @property
     def artifact(self) -> Path:
-        (found,) = (self.root / "build" / self.name).glob("torch-*/")
-        return found
+        (found,) = (self.root / "build" / self.name).glob("torch*-*/metadata.json")
+        return found.parent
 
     @property
     def op_id(self) -> str:

@@ -146,7 +146,7 @@ def test_what_a_kernel_prints_does_not_disturb_the_answer(double: PythonKernel) 
     double.write("print('{')\n__all__ = ['double']\ndef double(x): return x\n")
     answer = double.load()
     assert isinstance(answer, dict)
-    assert (answer["all"], answer["variant"], answer["ops"]) == (["double"], "torch-cpu", [])
+    assert (answer["variant"], answer["ops"]) == ("torch-cpu", [])
 
 
 def test_a_crash_names_its_signal_and_the_line_that_ran(double: PythonKernel) -> None:

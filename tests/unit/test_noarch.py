@@ -24,7 +24,7 @@ SHIPPED = {"__init__.py", "_ops.py", "data/table.bin", "op.py"}
 
 
 def artifacts(root: Path, name: str) -> dict[str, Path]:
-    return {path.name: path for path in (root / "build" / name).glob("torch-*/")}
+    return {path.name: path for path in (root / "build" / name).glob("torch-*") if path.is_dir()}
 
 
 def metadata(folder: Path) -> dict[str, object]:

@@ -56,7 +56,8 @@ def check(  # noqa: PLR0913, PLR0917 - one parameter an option
     debug: Debug = False,
     json: Json = False,
 ) -> int:
-    from hubkernels.cli.verdict import Subject, Verdict, insist, judge  # noqa: PLC0415 - `--help` does without
+    from hubkernels.build.artifacts import built  # noqa: PLC0415 - `--help` does without
+    from hubkernels.cli.verdict import Subject, Verdict, insist, judge  # noqa: PLC0415
 
     chosen = [check for name, check in CHECKS.items() if name in (words or ())]
     others = [word for word in words or () if word not in CHECKS]
@@ -66,8 +67,7 @@ def check(  # noqa: PLR0913, PLR0917 - one parameter an option
 
     def known(package: Package) -> set[str]:
         """What can be built, and what was: that may come from another machine."""
-        built = builder.places.build.joinpath(package.name).glob("*/")
-        return {*(each.tag for each in builder.decide(package).accepted), *(folder.name for folder in built)}
+        return {*(each.tag for each in builder.decide(package).accepted), *built(builder.places.package(package.name))}
 
     subjects = [Subject(builder, package, tags) for package, tags in with_variants(target, variant or (), known)]
     verdicts: list[Verdict] = []
