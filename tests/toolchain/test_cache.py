@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -562,3 +563,24 @@ def test_a_home_of_another_user_is_left_alone(tmp_path: Path) -> None:
     assert ran.code == 0
     assert f"{tmp_path}/home belongs to nobody: objects are kept in" in ran.err
     assert not list((tmp_path / "home").iterdir())
+
+
+def test_a_header_of_a_flag_is_looked_for_where_the_compiler_runs(small: SmallProject, cli: Cli) -> None:
+    toml = small.root / "build.toml"
+    flags = '[kernel.cpu]\ncxx-flags = ["-include", "pre.h"]'
+    toml.write_text(toml.read_text().replace("[kernel.cpu]", flags))
+    (small.root / "include/pre.h").write_text("#define FIRST 0\n")
+    assert cli("build", "--project", small.root).code == 0
+    before = small.op_id
+    (small.root / "pre.h").write_text("#define FIRST 1\n")
+    assert cli("build", "--project", small.root).out.startswith("built")
+    assert small.op_id != before
+
+
+def test_a_flag_may_name_the_macro_of_the_id(small: SmallProject, cli: Cli) -> None:
+    toml, binding = small.root / "build.toml", small.root / "torch-ext/binding.cpp"
+    toml.write_text(toml.read_text().replace("[torch]", '[torch]\ncxx-flags = ["-DNAMESPACE=TORCH_EXTENSION_NAME"]'))
+    binding.write_text(binding.read_text().replace("TORCH_EXTENSION_NAME", "NAMESPACE"))
+    (plan,) = json.loads(cli("plan", "--project", small.root).out)
+    (step,) = (step for step in plan["steps"] if step["subject"] == "torch-ext/binding.cpp")
+    assert f"-DTORCH_EXTENSION_NAME={plan['op-id']}" in step["command"]

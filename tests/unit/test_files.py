@@ -132,3 +132,17 @@ def test_nothing_is_written_through_a_link_that_leads_out(tmp_path: Path) -> Non
     (tmp_path / "new/alias").symlink_to("in")
     write_tree({"alias/a.txt": "text"}, tmp_path / "new", overwrite=False, hint="")
     assert (tmp_path / "new/in/a.txt").read_text() == "text"
+
+
+def test_a_file_that_was_written_after_it_was_read_is_told(tmp_path: Path) -> None:
+    """By what it was when it was read: a build compares later on, after other sources were scanned."""
+    hashes = FileHashes(tmp_path / "hashes.json")
+    (tmp_path / "a").write_text("old")
+    hashes.sha256(str(tmp_path / "a"))
+    assert hashes.written() == set()
+    (tmp_path / "a").write_text("newer")
+    assert hashes.written() == {str(tmp_path / "a")}
+    (tmp_path / "a").unlink()
+    assert hashes.written() == {str(tmp_path / "a")}
+    hashes.renew()
+    assert hashes.written() == set()

@@ -65,10 +65,13 @@ def asked(texts: Mapping[str, bytes], flags: Sequence[str]) -> Asked:
                 clear &= _needs_no_answer(text, found)
                 continue
             name = (operand[1] or operand[2]).decode(errors="surrogateescape")
+            if name.startswith("/"):  # no place of a search: the preprocessed text tells
+                clear = False
+                continue
             names.add(name)
             if operand[2] is not None:
                 nearby.add((name, path))
-            clear &= not name.startswith("/") and found[0] != b"__has_embed"
+            clear &= found[0] != b"__has_embed"
     return Asked(frozenset(names), frozenset(nearby), clear)
 
 

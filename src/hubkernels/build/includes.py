@@ -80,6 +80,7 @@ class Headers:
         content = b"\n".join(sorted({os.fsencode(self._name(path)) for path in paths}))
         digest = hashlib.sha256(content).hexdigest()
         put(self.store, _absent_name(digest), content)
+        self._lacking[digest] = True
         return digest
 
     def lack(self, digest: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,14 +18,11 @@ from hubkernels.build.report import Report
 from hubkernels.build.run import STUBS, Workplace, keep_outputs, run_steps, take
 from hubkernels.build.settings import limit_jobs
 from hubkernels.errors import HubkernelsError, InputError, Problem
-from hubkernels.host.files import Stamp
 from hubkernels.host.git import git_state
 from hubkernels.model.artifact import Artifact
 from hubkernels.model.plan import BuildPlan, Step
 from hubkernels.model.project import Package
 from hubkernels.model.variant import AnyVariant, NoarchVariant, Variant
-
-Stamps = Mapping[str, Stamp | None]
 
 
 @dataclass(frozen=True)
@@ -45,14 +42,14 @@ class Job:
         A library is kept once it has been looked at. One with sanitizers never is: it is linked with libraries of this
         machine that its name does not tell.
         """
-        before = self.planner.hashes.stamps()
+        inputs = self.planner.hashes.looked_at()
         provenance = self._provenance()
         portable = not self.places.sanitized
         with self.places.scratch(keep=self.planner.settings.keep_scratch) as scratch:
             steps = take(self.plan, self.planner.store, scratch, linked=portable)
-            self._run(steps, scratch, before)
+            self._run(steps, scratch)
             staged = stage(self.plan, self.package.root, scratch)
-            self._refuse_changes(before)
+            self._refuse_changes(inputs)
             self._keep((step for step in steps if step.verb == "compile"), scratch)
             if portable and isinstance(self.variant, Variant):
                 library, torch = staged / self.plan.library_name, self.planner.tools().torch.lib
@@ -60,7 +57,7 @@ class Job:
                 self._keep((step for step in steps if step.verb == "link"), scratch)
             return publish(self.plan, staged, self.places.artifact(self.package.name, self.variant.tag), provenance)
 
-    def _run(self, steps: tuple[Step, ...], scratch: Path, before: Stamps) -> None:
+    def _run(self, steps: tuple[Step, ...], scratch: Path) -> None:
         if not steps:
             return
         self.planner.tools().stubs.write(scratch / STUBS)
@@ -68,15 +65,15 @@ class Job:
             run_steps(self.plan, steps, self._workplace(scratch, len(steps)), self.report)
         except (HubkernelsError, KeyboardInterrupt):
             with suppress(HubkernelsError):
-                self._keep(self._sure(steps, before), scratch)
+                self._keep(self._sure(steps), scratch)
             raise
 
     def _keep(self, steps: Iterable[Step], scratch: Path) -> None:
         keep_outputs(steps, scratch, self.planner.store, self.report)
 
-    def _sure(self, steps: Iterable[Step], before: Stamps) -> list[Step]:
+    def _sure(self, steps: Iterable[Step]) -> list[Step]:
         """Compile steps that surely read what was planned, as far as can be told at once: who interrupts has waited."""
-        if self._written(before):
+        if self.planner.hashes.written():
             return []
         doubtful = self.planner.doubtful(self.package, self.variant)
         return [step for step in steps if step.verb == "compile" and step.subject not in doubtful]
@@ -96,20 +93,17 @@ class Job:
         there = (path.is_file() or self.planner.store.take(path.name, path) for path in objects.values())
         return objects if all(there) else {}
 
-    def _refuse_changes(self, before: Stamps) -> None:
+    def _refuse_changes(self, inputs: frozenset[str]) -> None:
         """Raises InputError that names the files that were written, or come or go as inputs, since the plan."""
-        paths = self._written(before)
+        paths = self.planner.hashes.written()
         if not paths:
             self.planner.renew()
             if self.planner.plan(self.package, self.variant).op_id == self.plan.op_id:
                 return
-            paths = set(self.planner.hashes.stamps().keys() ^ before.keys())
+            paths = set(self.planner.hashes.looked_at() ^ inputs)
         named = _relative(paths, self.package.root) or ["an input"]
         what = f"{', '.join(named)} of {self.package.name} changed while it was built"
         raise InputError(Problem(what, hint="build again"))
-
-    def _written(self, before: Stamps) -> set[str]:
-        return {path for path, stamp in self.planner.hashes.stamps().items() if stamp != before.get(path)}
 
     def _provenance(self) -> dict[str, Any]:
         """How this build is made: what may differ between two builds of equal content."""

@@ -131,7 +131,9 @@ class Scanner:
     def _key(self, source: Source) -> str:
         """What decides where the compiler looks, in words that every machine shares."""
         flags = [self.tools.portable(word) for word in self._flags(source)]
-        words = [source.path, self._sha256(source.path), self.tools.compiler.fingerprint, flags]
+        # The compiler leaves out folders of its own that are not there: one that comes to be may hold what comes first.
+        system = [self.tools.portable(str(folder)) for folder in self.tools.compiler.system]
+        words = [source.path, self._sha256(source.path), self.tools.compiler.fingerprint, flags, system]
         return _hash(json.dumps(words))
 
     def _flags(self, source: Source) -> tuple[str, ...]:
@@ -188,7 +190,7 @@ class Scanner:
             self.headers.note(path for path in {*paths, *there} if self.headers.owns(path)),
             tuple(sorted(absent | {path for path in not_there if not self.headers.owns(path)})),
             self.headers.note_absent(shadows | {path for path in not_there if self.headers.owns(path)}),
-            any(ID_MACRO in text for text in mine.values()),
+            any(ID_MACRO in text for text in mine.values()) or any(ID_MACRO.decode() in flag for flag in source.flags),
             text and _hash(text),
         )
         moved = any(changed_since(self._full(path), started) for path in {*paths, *there, *twins})
@@ -272,6 +274,8 @@ class Scanner:
         the flags is one, and every folder of an own file, where quoted names are looked for first.
         """
         roots = {os.path.dirname(path) or "." for path in own} | set(search_folders(source.flags))  # noqa: PTH120 - keeps the spelling
+        if any(flag.startswith(("-include", "-imacros")) for flag in source.flags):
+            roots.add(".")  # where the compiler runs: it looks there first for what flags include
         known = self._spellings((*roots, *self._toolchain_folders()))
         return roots, {os.path.relpath(path, root) for path in paths for root in _above(path, known)}
 

@@ -58,6 +58,7 @@ class FileHashes:
         entries = read_memory(memory, _FORM)
         self._known = {path: entry for path, entry in entries.items() if _is_entry(entry)}
         self._fresh: dict[str, str] = {}
+        self._stamps: dict[str, Stamp] = {}
         self._changed = False
 
     def sha256(self, path: str) -> str | None:
@@ -70,6 +71,7 @@ class FileHashes:
         known = self._known.get(path)
         digest = str(known[1]) if known and known[0] == list(now) else self._hash(path, now)
         self._fresh[path] = digest
+        self._stamps[path] = now
         return digest
 
     def _hash(self, path: str, before: Stamp) -> str:
@@ -81,13 +83,18 @@ class FileHashes:
             self._known.pop(path, None)
         return digest
 
-    def stamps(self) -> dict[str, Stamp | None]:
-        """Stamps of the files that were looked at: equal later on, unless one was written meanwhile."""
-        return {path: stamp(path) for path in self._fresh}
+    def looked_at(self) -> frozenset[str]:
+        """The files whose content counted since the last `renew`."""
+        return frozenset(self._fresh)
+
+    def written(self) -> set[str]:
+        """Those of them that were written, or went, since they were read."""
+        return {path for path, before in self._stamps.items() if stamp(path) != before}
 
     def renew(self) -> None:
         """Look at every file anew: what was read earlier in this run may have changed since."""
         self._fresh.clear()
+        self._stamps.clear()
 
     def save(self) -> None:
         """Remember for the next run, but for files that are gone."""
