@@ -584,3 +584,14 @@ def test_a_flag_may_name_the_macro_of_the_id(small: SmallProject, cli: Cli) -> N
     (plan,) = json.loads(cli("plan", "--project", small.root).out)
     (step,) = (step for step in plan["steps"] if step["subject"] == "torch-ext/binding.cpp")
     assert f"-DTORCH_EXTENSION_NAME={plan['op-id']}" in step["command"]
+
+
+def test_a_header_whose_name_is_no_text_is_told(small: SmallProject, cli: Cli) -> None:
+    """As an error of this package: in a workspace the others are built."""
+    (small.root / os.fsdecode(b"include/na\xefve.h")).write_text("#pragma once\n")
+    kernel = small.root / "cpu/kernel.cpp"
+    kernel.write_bytes(b'#include "na\xefve.h"\n' + kernel.read_bytes())
+    ran = cli("build", "--project", small.root)
+    assert ran.code == 3
+    assert "cannot read" in ran.err
+    assert "ve.h" in ran.err

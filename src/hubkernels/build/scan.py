@@ -25,7 +25,7 @@ from hubkernels.build.includes import Headers, Includes, keep, missing_instead, 
 from hubkernels.build.names import named_in
 from hubkernels.build.sources import Source
 from hubkernels.host.cpu import cpu_identity
-from hubkernels.host.files import FileHashes, changed_since, follow
+from hubkernels.host.files import FileHashes, changed_since, follow, read_errors
 from hubkernels.host.process import run
 from hubkernels.host.store import Store
 from hubkernels.model.variant import Variant
@@ -166,7 +166,7 @@ class Scanner:
             what = f"the compiler does not list what it reads, with these flags: {' '.join(source.flags)}"
             return Failure(source.path, self.variant.tag, what)
         own = [path for path in paths if not self.headers.owns(path)]
-        texts = {path: Path(self._full(path)).read_bytes() for path in paths}
+        texts = {path: self._text(path) for path in paths}
         mine = {path: texts[path] for path in own}
         if unseen := self._unseen(source, mine):
             return Failure(source.path, self.variant.tag, unseen)
@@ -319,6 +319,12 @@ class Scanner:
 
     def _full(self, path: str) -> str:
         return os.path.join(self.root, path)  # noqa: PTH118 - thousands a build
+
+    def _text(self, path: str) -> bytes:
+        """Raises EnvironmentLacksError for a file that went since it was listed, or whose name is no text."""
+        full = Path(self._full(path))
+        with read_errors(full):
+            return full.read_bytes()
 
     def _sha256(self, path: str) -> str | None:
         return self.hashes.sha256(self._full(path))
