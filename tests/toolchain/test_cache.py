@@ -595,3 +595,18 @@ def test_a_header_whose_name_is_no_text_is_told(small: SmallProject, cli: Cli) -
     assert ran.code == 3
     assert "cannot read" in ran.err
     assert "ve.h" in ran.err
+
+
+def test_where_the_preprocessor_fails_no_search_of_its_text_is_passed_over(
+    small: SmallProject, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Macros can make the strings of asm: what the text would show is not known."""
+    driver = tmp_path / "driver"
+    driver.write_text('#!/bin/sh\ncase "$*" in *" -E -P "*) exit 1 ;; esac\nexec g++ "$@"\n')
+    driver.chmod(0o755)
+    monkeypatch.setenv("CXX", str(driver))
+    kernel = small.root / "cpu/kernel.cpp"
+    kernel.write_text(kernel.read_text() + 'asm("nop");\n')
+    ran = cli("build", "--project", small.root)
+    assert ran.code == 2
+    assert "does not preprocess it" in ran.err

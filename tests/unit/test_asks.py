@@ -62,4 +62,4 @@ def test_a_flag_that_asks_is_not_clear() -> None:
 
 def test_comments_go_and_literals_join() -> None:
     assert code(b'a // b\\\nc\nd /* "e" */ f "/* g */"') == b'a  \nd   f "/* g */"'
-    assert literals_joined(rb'"a\"" /* */ "b" u8"c" "\" "') == rb'"a\"bc\" "'
+    assert literals_joined(code(rb'"a\"" /* */ "b" u8"c" "\" "')) == rb'"a\"bc\" "'

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from hubkernels.build.includes import Headers, Includes, keep, missing_instead, recall
+from hubkernels.build.scan import Scanner
+from hubkernels.build.sources import Source
 from hubkernels.host.files import FileHashes
 from hubkernels.host.store import Store
 from hubkernels.toolchain.cpu import Toolchain
-from tests.unit.test_plan import TOOLS
+from tests.unit.test_plan import TOOLS, VARIANT
 
 
 @pytest.fixture
@@ -58,6 +60,29 @@ def test_a_list_of_headers_falls_with_any_change(store: Store, tmp_path: Path, c
     if change == "content":
         header.write_text("d")
         assert headers(store, tools).hold(digest)
+
+
+def test_a_list_of_what_is_absent_holds_again_once_it_is_made_again(store: Store, tmp_path: Path) -> None:
+    """So that one package that asked the compiler saves the others from it."""
+    tools = sdk(tmp_path / "one")
+    path = str(tools.torch.root / "include/new.h")
+    digest = headers(store, tools).note_absent([path])
+    store.clear()
+    of_one_run = headers(store, tools)
+    assert not of_one_run.lack(digest)
+    assert of_one_run.note_absent([path]) == digest
+    assert of_one_run.lack(digest)
+
+
+def test_folders_of_the_compilers_own_are_in_the_key_of_a_list(store: Store, tmp_path: Path) -> None:
+    """It leaves out those that are not there: a header in one that comes to be may come first."""
+    tools = sdk(tmp_path / "one")
+    more = replace(tools, compiler=replace(tools.compiler, system=(*tools.compiler.system, "/usr/local/include/x")))
+    hashes, around = FileHashes(tmp_path / "hashes.json"), headers(store, tools)
+    keys = {
+        Scanner(tmp_path, store, hashes, around, VARIANT, each, {})._key(Source("a.cpp", ())) for each in (tools, more)
+    }
+    assert len(keys) == 2
 
 
 def test_an_empty_list_of_headers_holds(store: Store, tmp_path: Path) -> None:

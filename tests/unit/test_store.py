@@ -145,6 +145,23 @@ def test_what_killed_builds_left_is_removed_when_it_is_old(store: Store) -> None
     assert not new.exists()
 
 
+def test_an_entry_that_may_not_be_removed_keeps_no_other(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a cache that several users share: the oldest is another's."""
+    for number in range(3):
+        store.put(name(number), b"x" * 1000)
+        os.utime(entry(store, number), (10**9 + number, 10**9 + number))
+    unlink = Path.unlink
+
+    def guarded(path: Path, *, missing_ok: bool = False) -> None:
+        if path == entry(store, 0):
+            raise PermissionError(errno.EPERM, "not yours", str(path))
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", guarded)
+    store.trim(1500)
+    assert [entry(store, number).exists() for number in range(3)] == [True, False, False]
+
+
 def test_a_full_disk_is_told_and_leaves_no_part(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -27,11 +27,11 @@ torch = { src = [] }
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder to stand in, with a workspace in it, and two projects beside that are no members."""
-    (tmp_path / "work").mkdir()
-    (tmp_path / "work/build.toml").write_text(WORKSPACE, encoding="utf-8")
-    for path, name in (("other", "my-kernel"), ("work/relu", "relu-inside"), ("work/gelu", "gelu")):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/build.toml").write_text(WORKSPACE, encoding="utf-8")
+    for path, name in (("other", "my-kernel"), ("mine/relu", "relu-inside"), ("mine/gelu", "gelu")):
         SmallProject(tmp_path / path, name).write()
-    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.chdir(tmp_path / "mine")
     return tmp_path
 
 
@@ -86,11 +86,11 @@ def test_what_is_neither_or_too_much_is_refused(words: tuple[str, ...], given: P
 
 
 def test_a_folder_without_build_toml_is_told_from_a_typo(here: Path) -> None:
-    (here / "work/docs").mkdir()
+    (here / "mine/docs").mkdir()
     with pytest.raises(InputError) as refused:
         find_target(HERE, ["docs"])
     assert str(refused.value) == (
-        f"docs is no package of {here}/work/build.toml, and the folder docs has no build.toml"
+        f"docs is no package of {here}/mine/build.toml, and the folder docs has no build.toml"
     )
 
 

@@ -44,8 +44,8 @@ def code(text: bytes) -> bytes:
 
 
 def literals_joined(text: bytes) -> bytes:
-    """A text with adjacent string literals made one."""
-    return _ADJACENT.sub(b"", code(text))
+    """A text, as `code` gives it, with adjacent string literals made one."""
+    return _ADJACENT.sub(b"", text)
 
 
 def asked(texts: Mapping[str, bytes], flags: Sequence[str]) -> Asked:

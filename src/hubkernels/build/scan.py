@@ -51,6 +51,7 @@ _CLOCK = re.compile(rb"\b__(?:TIMESTAMP|DATE|TIME)__\b")
 _HEEDS_EPOCH = Version((16,))
 """The first clang that holds the day and the time fixed, as g++ does."""
 
+_NOT_PREPROCESSED = "the compiler lists what it reads, but does not preprocess it"
 _NATIVE = re.compile(r"-m(?:arch|cpu|tune)=native")
 _WORD = re.compile(r"(?:\\.|[^\\\s])+")
 SEARCH_FLAGS = ("-I", "-isystem", "-iquote", "-idirafter")
@@ -180,9 +181,7 @@ class Scanner:
         there, not_there, clear = self._asked(source, roots, texts)
         text = "" if clear else self._preprocessed(source)
         if text is None:
-            return Failure(
-                source.path, self.variant.tag, "the compiler lists what it reads, but does not preprocess it"
-            )
+            return Failure(source.path, self.variant.tag, _NOT_PREPROCESSED)
         known = {os.path.normpath(path) for path in own}
         own += sorted(p for p in there if not self.headers.owns(p) and os.path.normpath(p) not in known)
         found = Includes(
@@ -231,7 +230,10 @@ class Scanner:
                 return f"{path} has {word}: what is built would not be the same at another time; leave it out"
         read = {path: literals_joined(text) for path, text in codes.items()}
         if any(_ASM.search(text) for text in codes.values()):  # its strings can be made by macros
-            read[source.path + ", preprocessed,"] = literals_joined((self._preprocessed(source) or "").encode())
+            whole = self._preprocessed(source)
+            if whole is None:
+                return _NOT_PREPROCESSED
+            read[source.path + ", preprocessed,"] = literals_joined(whole.encode(errors="surrogateescape"))
         for path, text in read.items():
             if unseen := _READS_UNSEEN.search(text):
                 why = "no compiler lists what that reads, and changes of it would go unseen"

@@ -32,7 +32,9 @@ def why_not_current(builder: Builder, package: Package, variant: AnyVariant) -> 
     note = read_json_object(note_of(folder))
     tools = toolchain_facts(builder.tools()) if isinstance(variant, Variant) else {}
     own = "it was changed after it was built" if note.get("id") == made.op_id else None
-    why = _difference(note.get("toolchain", {}), tools) or own or "a source, a header, a flag or a Python file changed"
+    before = note.get("toolchain")
+    changed = _difference(before if isinstance(before, dict) else {}, tools)
+    why = changed or own or "a source, a header, a flag or a Python file changed"
     return f"out of date: {why}"
 
 
