@@ -72,7 +72,7 @@ def test_a_header_that_is_gone_affects_who_reads_another_of_that_name(built: Pat
     (built / "first/x.h").unlink()
     try:
         assert main(["build", "-C", str(built)]) == 0  # now bb reads second/x.h
-        assert reasons(built)["bb-kernel"] == "first/x.h is gone, in whose stead it reads another"
+        assert reasons(built)["bb-kernel"] == "first/x.h is gone, where it looks for a file"
     finally:
         (built / "first/x.h").write_text("#pragma once\n")
 

@@ -37,10 +37,14 @@ class Asked:
     clear: bool
 
 
+def spliced(text: bytes) -> bytes:
+    """A text with the lines joined that end in a backslash."""
+    return _SPLICE.sub(b"", text)
+
+
 def code(text: bytes) -> bytes:
     """A text as the compiler takes it: spliced lines joined, comments gone."""
-    joined = _SPLICE.sub(b"", text)
-    return _TOKEN.sub(lambda found: b" " if found["comment"] is not None else found[0], joined)
+    return _TOKEN.sub(lambda found: b" " if found["comment"] is not None else found[0], spliced(text))
 
 
 def literals_joined(text: bytes) -> bytes:
@@ -76,7 +80,7 @@ def asked(texts: Mapping[str, bytes], flags: Sequence[str]) -> Asked:
 
 
 def _may_ask(text: bytes) -> bool:
-    return b"__has_" in text or (_SPLICED_WORD.search(text) is not None and b"__has_" in _SPLICE.sub(b"", text))
+    return b"__has_" in text or (_SPLICED_WORD.search(text) is not None and b"__has_" in spliced(text))
 
 
 def _wrappers(text: bytes) -> Iterator[bytes]:

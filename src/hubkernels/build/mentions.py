@@ -34,7 +34,7 @@ def mentioned_files(package: Package) -> frozenset[str] | None:
     folders = [os.path.join(root, folder) for folder in search_folders(flags)]  # noqa: PTH118 - keeps the spelling
     found: set[str] = set()
     read: set[tuple[str, str]] = set()
-    waiting = [os.path.join(root, path) for path in _sources(package)]  # noqa: PTH118
+    waiting = [os.path.join(root, path) for table in _tables(package) for path in table.sources]  # noqa: PTH118
     while waiting:
         path = waiting.pop()
         folder = os.path.dirname(path)  # noqa: PTH120 - quoted names are looked for beside the path as it is spelled
@@ -54,21 +54,14 @@ def mentioned_files(package: Package) -> frozenset[str] | None:
     return frozenset(found)
 
 
-def _sources(package: Package) -> tuple[str, ...]:
-    framework = package.framework
-    named = framework.sources if isinstance(framework, Torch | TvmFfi) else ()
-    return (*named, *(path for section in _sections(package) for path in section.sources))
-
-
-def _sections(package: Package) -> tuple[KernelSection, ...]:
+def _tables(package: Package) -> tuple[Torch | TvmFfi | KernelSection, ...]:
     """All but those for Metal: they include a header by a macro of upstream's builder, and are built on macOS alone."""
-    return tuple(section for section in package.sections if section.backend is not METAL)
+    tables = package.tables.values()
+    return tuple(t for t in tables if not (isinstance(t, KernelSection) and t.backend is METAL))
 
 
 def _flags(package: Package) -> tuple[str, ...]:
     """Those of every table: which source has which is not looked at."""
-    framework = package.framework
-    include, flags = (framework.include, framework.cxx_flags) if isinstance(framework, Torch | TvmFfi) else ((), ())
-    for section in _sections(package):
-        include, flags = (*include, *section.include), (*flags, *section.cxx_flags)
-    return (*(f"-I{folder}" for folder in (*include, *USUAL_FOLDERS)), *flags)
+    tables = _tables(package)
+    include = (*(folder for table in tables for folder in table.include), *USUAL_FOLDERS)
+    return (*(f"-I{folder}" for folder in include), *(flag for table in tables for flag in table.cxx_flags))

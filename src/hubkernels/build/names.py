@@ -6,6 +6,8 @@ import os
 import re
 from collections.abc import Iterator
 
+from hubkernels.build.asks import spliced
+
 _NAMES = re.compile(
     rb"(?:(?:#|%:)\s*(?:include(?:_next)?|import|embed)\b|__has_(?:include(?:_next)?|embed)\s*\()"
     rb"\s*(?:\"([^\"\n]*)\"|<([^>\n]*)>|)"
@@ -14,5 +16,5 @@ _NAMES = re.compile(
 
 def named_in(text: bytes) -> Iterator[str]:
     """What is included or asked for; an empty name where it is not spelled out."""
-    for quoted, angled in _NAMES.findall(text.replace(b"\\\r\n", b"").replace(b"\\\n", b"")):
+    for quoted, angled in _NAMES.findall(spliced(text)):
         yield os.fsdecode(quoted or angled)

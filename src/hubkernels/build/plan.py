@@ -8,9 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hubkernels.build.archs import with_known_devices
 from hubkernels.build.scan import ID_MACRO, ScannedSource
-from hubkernels.config.variant_table import load_variant_table
 from hubkernels.model.artifact import metadata
 from hubkernels.model.plan import BuildPlan, ShippedFile, Step
 from hubkernels.model.project import Package
@@ -103,7 +101,7 @@ def plan(package: Package, variant: Variant, tools: Toolchain, inputs: Inputs) -
 
 def plan_noarch(package: Package, variant: NoarchVariant, python: Python) -> BuildPlan:
     """Plan one variant of Python files alone: nothing to compile, so no compiler and no torch take part."""
-    content = _Content(with_known_devices(package, load_variant_table()), variant, NOARCH_OPS_PY, python)
+    content = _Content(package, variant, NOARCH_OPS_PY, python)
     return content.plan(content.op_id())
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from hubkernels.build.archs import with_known_devices
 from hubkernels.build.includes import Headers
 from hubkernels.build.plan import Inputs, plan, plan_noarch
 from hubkernels.build.scan import Reads, ScannedSource, Scanner, merged
 from hubkernels.build.settings import Settings
 from hubkernels.build.sources import Source, compiled_sources, shipped_python
+from hubkernels.config.variant_table import load_variant_table
 from hubkernels.errors import HubkernelsError
 from hubkernels.host.files import FileHashes
 from hubkernels.host.machine import Machine, python_include, require_torch
@@ -51,7 +53,7 @@ class Planner:
             for target, path in shipped_python(package)
         )
         if isinstance(variant, NoarchVariant):
-            return plan_noarch(package, variant, python)
+            return plan_noarch(with_known_devices(package, load_variant_table()), variant, python)
         return plan(package, variant, self.tools(), Inputs(self.scan(package, variant), python))
 
     def scan(self, package: Package, variant: Variant) -> tuple[ScannedSource, ...]:

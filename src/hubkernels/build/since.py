@@ -99,9 +99,7 @@ def _own_files(package: Package, changes: Changes) -> str | None:
     """Of a package with a folder of its own, all in it; of one in a workspace's file, what the file names."""
     if not package.home:
         return next((changes.say(path) for path in changes.below(package.root)), None)
-    framework = package.framework
-    named = framework.sources if isinstance(framework, Torch | TvmFfi) else ()
-    files = (*named, *(path for section in package.sections for path in section.sources), *package.parity)
+    files = (*(path for table in package.tables.values() for path in table.sources), *package.parity)
     for path in (package.python_source, *files):
         for changed in changes.below(package.root / path):
             return changes.say(changed)
@@ -132,13 +130,13 @@ def _inputs(builder: Builder, package: Package, changes: Changes, shared: list[s
             return f"{changes.say(path)}, which it reads"
     for absent in sorted(reads.absent):
         for path in changes.below(absent):
-            return f"{changes.say(path)}, in whose stead it reads another"
+            return f"{changes.say(path)}, where it looks for a file"
     return None
 
 
 def _unknown(package: Package, changes: Changes, shared: list[str]) -> Iterator[str]:
     """Changed files that a package may read of which no list holds."""
-    for folder in _search_folders(package):
+    for folder in (folder for table in package.tables.values() for folder in table.include):
         yield from changes.below(package.root / folder)
     yield from shared
     if len(shared) < len(changes.paths):
@@ -146,14 +144,6 @@ def _unknown(package: Package, changes: Changes, shared: list[str]) -> Iterator[
         found = changes.paths if named is None else map(changes.touched, sorted(named))
         listing = os.path.join(changes.root, BUILD_TOML)  # noqa: PTH118
         yield from (path for path in found if path and path != listing)
-
-
-def _search_folders(package: Package) -> Iterator[str]:
-    framework = package.framework
-    if isinstance(framework, Torch | TvmFfi):
-        yield from framework.include
-    for section in package.sections:
-        yield from section.include
 
 
 def _outside(builder: Builder, changes: Changes) -> list[str]:

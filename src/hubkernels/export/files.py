@@ -9,34 +9,23 @@ from pathlib import Path
 from hubkernels.build.report import Report
 from hubkernels.build.scan import search_folders
 from hubkernels.build.sources import USUAL_FOLDERS, Key, refuse_missing
-from hubkernels.model.project import KernelSection, Package, Torch, TorchNoarch, TvmFfi
+from hubkernels.model.project import Package
 
 _LICENCES = ("LICENSE*", "LICENCE*", "COPYING*", "NOTICE*")
 
 
 def named_sources(package: Package) -> Mapping[Key, tuple[str, ...]]:
     """The files that each table names as sources. Raises InputError for those that do not exist."""
-    named = {key: group.sources for key, group in _tables(package).items()}
+    named = {key: group.sources for key, group in package.tables.items()}
     refuse_missing(package, named)
     return named
 
 
 def search_of(package: Package) -> tuple[str, ...]:
     """Folders of the project where any source of the package looks for headers."""
-    own = [
-        folder for group in _tables(package).values() for folder in (*group.include, *search_folders(group.cxx_flags))
-    ]
+    own = [folder for group in package.tables.values() for folder in (*group.include, *search_folders(group.cxx_flags))]
     usual = (folder for folder in USUAL_FOLDERS if (package.root / folder).is_dir())
     return tuple(dict.fromkeys(posixpath.normpath(folder) for folder in (*own, *usual)))
-
-
-def _tables(package: Package) -> Mapping[Key, Torch | TvmFfi | KernelSection]:
-    """The binding and the kernel sections, for every backend, by the keys of their tables."""
-    framework = package.framework
-    sections: dict[Key, Torch | TvmFfi | KernelSection] = {("kernel", s.name): s for s in package.sections}
-    if isinstance(framework, TorchNoarch):
-        return sections
-    return {("torch" if isinstance(framework, Torch) else "tvm-ffi",): framework, **sections}
 
 
 def licences(package: Package, root: Path, report: Report) -> dict[str, Path]:

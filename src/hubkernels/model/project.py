@@ -126,6 +126,14 @@ class Package:
     def python_name(self) -> str:
         return self.name.replace("-", "_")
 
+    @property
+    def tables(self) -> Mapping[tuple[str, ...], Torch | TvmFfi | KernelSection]:
+        """What has sources: the binding, then the kernel sections of every backend, by their keys in build.toml."""
+        found: dict[tuple[str, ...], Torch | TvmFfi | KernelSection] = {}
+        if not isinstance(self.framework, TorchNoarch):
+            found["torch" if isinstance(self.framework, Torch) else "tvm-ffi",] = self.framework
+        return found | {("kernel", section.name): section for section in self.sections}
+
     def sections_for(self, backend: Backend) -> tuple[KernelSection, ...]:
         return tuple(section for section in self.sections if section.backend == backend)
 
