@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -12,14 +15,39 @@ import pytest
 from hubkernels.cli import main
 from tests.conftest import REPOSITORY
 
+COMPILERS = ["clang++", *(["g++-11"] if os.environ.get("HUBKERNELS_TEST_ALL") else [])]
+
 
 @pytest.fixture(scope="session")
-def rms_norm_repo() -> Path:
-    """The folder of the package's artifacts, up to date; the sanitizers' tests name theirs."""
+def artifacts() -> Path:
+    """The folder of the artifacts of all packages, up to date; the sanitizers' tests name theirs."""
     if made := os.environ.get("HUBKERNELS_TEST_ARTIFACTS"):
-        return Path(made) / "rms-norm"
-    assert main(["build", "rms-norm", "--project", str(REPOSITORY)]) == 0
-    return REPOSITORY / "build/rms-norm"
+        return Path(made)
+    assert main(["build", "--project", str(REPOSITORY)]) == 0
+    return REPOSITORY / "build"
+
+
+@pytest.fixture(scope="session", params=COMPILERS)
+def other_artifacts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, built by a compiler that is not the default one."""
+    if shutil.which(request.param) is None:
+        pytest.skip(f"{request.param} is not installed")
+    root = tmp_path_factory.mktemp(request.param)
+    for folder in ("cpu", "torch-ext", "tests/cases"):
+        shutil.copytree(REPOSITORY / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(REPOSITORY / "build.toml", root)
+    command = [sys.executable, "-m", "hubkernels.cli", "build", "--project", str(root)]
+    done = subprocess.run(
+        command, env={**os.environ, "CXX": request.param}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return root / "build"
+
+
+@pytest.fixture(scope="session")
+def rms_norm_repo(artifacts: Path) -> Path:
+    """What a user of the client names."""
+    return artifacts / "rms-norm"
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Run rms_norm in the tier of HUBKERNELS_ISA and save what came out: `rms_norm_tier.py REPO OUTPUT`."""
+"""Run rms_norm in the tier of HUBKERNELS_ISA and save it: `python -m tests.ops.rms_norm_tier REPO OUTPUT`."""
 
 from __future__ import annotations
 

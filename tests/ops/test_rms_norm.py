@@ -5,9 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,56 +15,21 @@ from torch import Tensor, nn
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from tests.cases.rms_norm import CASE, EPS, reference
-from tests.conftest import REPOSITORY
 from tests.ops import rms_norm_guarded
 from tests.ops import rms_norm_tier as tier
+from tests.ops.compare import assert_same_bits, assert_within
+from tests.ops.tiers import TIERS, USABLE_TIERS, need_tier, run_in_tier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import ModuleType
 
-    from hubkernels.check.opcase import Tolerance
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")  # torch.compile's own
 
 F = nn.functional
 DTYPES = [getattr(torch, name) for name in CASE.dtypes]
 SHAPES = {name: shape for name, shape in CASE.shapes.items() if math.prod(shape) < 2**24}
-
-# The flags that the kernel demands for each tier, as /proc/cpuinfo spells them.
-TIERS = {
-    "avx512-bf16": {"avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512_bf16", "avx2", "fma", "f16c"},
-    "avx512": {"avx512f", "avx512dq", "avx512bw", "avx512vl", "avx2", "fma", "f16c"},
-    "avx2": {"avx2", "fma", "f16c"},
-    "scalar": set(),
-}
-
-
-def cpu_flags() -> set[str]:
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    return next((set(line.split(":")[1].split()) for line in lines if line.startswith("flags")), set())
-
-
-COMPILERS = ["clang++", *(["g++-11"] if os.environ.get("HUBKERNELS_TEST_ALL") else [])]
-
-USABLE_TIERS = [name for name, flags in TIERS.items() if flags <= cpu_flags()]
-
-
-def assert_within(actual: Tensor, expected: Tensor, tolerance: Tolerance) -> None:
-    assert actual.shape == expected.shape
-    torch.testing.assert_close(
-        actual.double(), expected, rtol=tolerance.relative, atol=tolerance.absolute, equal_nan=True
-    )
-
-
-def assert_same_bits(actual: Tensor, expected: Tensor) -> None:
-    """Compare bits, the payload of a NaN apart."""
-    assert torch.equal(actual.isnan(), expected.isnan())
-    integer = {2: torch.int16, 4: torch.int32}[actual.element_size()]
-    assert torch.equal(
-        actual.nan_to_num(0.0, math.inf, -math.inf).view(integer),
-        expected.nan_to_num(0.0, math.inf, -math.inf).view(integer),
-    )
 
 
 def in_double(x: Tensor, weight: Tensor, grad: Tensor, **options: float) -> tuple[Tensor, ...]:
@@ -560,18 +522,12 @@ def test_the_layer_refuses_a_shape_that_does_not_end_right(rms_norm_repo: Path) 
 # Tiers
 
 
-def run_tier(isa: str, repo: Path, output: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(Path(tier.__file__)), str(repo), str(output)]
-    environment = {**os.environ, "HUBKERNELS_ISA": isa}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-
-
 @pytest.fixture(scope="session")
 def tier_results(rms_norm_repo: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     results = {}
     for isa in USABLE_TIERS:
         output = tmp_path_factory.mktemp("tier") / f"{isa}.pt"
-        done = run_tier(isa, rms_norm_repo, output)
+        done = run_in_tier(isa, tier.__name__, rms_norm_repo, output)
         assert done.returncode == 0, done.stderr
         results[isa] = torch.load(output)
     return results
@@ -580,8 +536,7 @@ def tier_results(rms_norm_repo: Path, tmp_path_factory: pytest.TempPathFactory) 
 @pytest.fixture(params=TIERS)
 def tier_result(request: pytest.FixtureRequest, tier_results: dict[str, dict[str, Any]]) -> dict[str, Any]:
     isa: str = request.param
-    if isa not in USABLE_TIERS:
-        pytest.skip(f"this CPU lacks {sorted(TIERS[isa] - cpu_flags())}")
+    need_tier(isa)
     assert tier_results[isa]["isa"] == isa, "another tier ran"
     return tier_results[isa]
 
@@ -609,30 +564,13 @@ def test_every_tier_gives_the_same_bits(tier_result: dict[str, Any], tier_result
     assert_same_results(tier_result, tier_results["scalar"])
 
 
-@pytest.fixture(scope="session", params=COMPILERS)
-def other_repo(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package built by a compiler that is not the default one."""
-    if shutil.which(request.param) is None:
-        pytest.skip(f"{request.param} is not installed")
-    root = tmp_path_factory.mktemp(request.param)
-    for folder in ("cpu", "torch-ext", "tests/cases"):
-        shutil.copytree(REPOSITORY / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(REPOSITORY / "build.toml", root)
-    command = [sys.executable, "-m", "hubkernels.cli", "build", "rms-norm", "--project", str(root)]
-    done = subprocess.run(
-        command, env={**os.environ, "CXX": request.param}, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return root / "build/rms-norm"
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("isa", USABLE_TIERS)
 def test_another_compiler_gives_the_same_bits(
-    other_repo: Path, tier_results: dict[str, dict[str, Any]], tmp_path: Path, isa: str
+    other_artifacts: Path, tier_results: dict[str, dict[str, Any]], tmp_path: Path, isa: str
 ) -> None:
     """Each operation rounds once and in one order, which leaves a compiler no choice."""
-    done = run_tier(isa, other_repo, tmp_path / "results.pt")
+    done = run_in_tier(isa, tier.__name__, other_artifacts / "rms-norm", tmp_path / "results.pt")
     assert done.returncode == 0, done.stderr
     results = torch.load(tmp_path / "results.pt")
     assert results["isa"] == isa
@@ -642,12 +580,8 @@ def test_another_compiler_gives_the_same_bits(
 @pytest.mark.parametrize("isa", TIERS)
 def test_every_tier_stays_inside_its_buffers(rms_norm_repo: Path, isa: str) -> None:
     """Also where no element is aligned, rows have gaps, and rows are 2**31 elements apart."""
-    if isa not in USABLE_TIERS:
-        pytest.skip(f"this CPU lacks {sorted(TIERS[isa] - cpu_flags())}")
-    command = [sys.executable, rms_norm_guarded.__file__, str(rms_norm_repo)]
-    done = subprocess.run(
-        command, env={**os.environ, "HUBKERNELS_ISA": isa}, capture_output=True, text=True, check=False
-    )
+    need_tier(isa)
+    done = run_in_tier(isa, rms_norm_guarded.__name__, rms_norm_repo)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"{isa}: ")
 
@@ -660,7 +594,7 @@ def test_every_tier_rounds_every_kind_of_float_to_even(tier_result: dict[str, An
 
 @pytest.mark.parametrize("isa", ["avx9", "avx2 ", "AVX512"])
 def test_an_unknown_tier_is_refused_with_the_ones_that_run(rms_norm_repo: Path, tmp_path: Path, isa: str) -> None:
-    done = run_tier(isa, rms_norm_repo, tmp_path / "never.pt")
+    done = run_in_tier(isa, tier.__name__, rms_norm_repo, tmp_path / "never.pt")
     assert done.returncode != 0
     assert f"HUBKERNELS_ISA={isa}:" in done.stderr
     assert f"this machine can run: {', '.join(USABLE_TIERS)}\n" in done.stderr

@@ -65,7 +65,8 @@ def test_the_cases_of_a_package_run_clean(
 
 @pytest.mark.parametrize("tier", TIERS)
 def test_rms_norm_stays_inside_its_buffers(sanitized: Sanitized, artifacts: Path, tier: str) -> None:
-    done = sanitized.run(rms_norm_guarded.__file__, artifacts / "rms-norm", HUBKERNELS_ISA=tier)
+    command = ("-m", rms_norm_guarded.__name__, artifacts / "rms-norm")
+    done = sanitized.run(*command, HUBKERNELS_ISA=tier, PYTHONPATH=":".join(filter(None, sys.path)))
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(rf"{tier}: \d{{3,}} cases\n", done.stdout)
 

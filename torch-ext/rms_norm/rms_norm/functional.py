@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ._ops import add_op_namespace_prefix, ops
+from ._autograd import differentiable, gradient
+from ._ops import ops
 
-_FORWARD = add_op_namespace_prefix("rms_norm")
-_BACKWARD = add_op_namespace_prefix("rms_norm_backward")
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -34,14 +33,7 @@ def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float = 1e-6, *, weig
     HUBKERNELS_HUGE_PAGES=0 stops outputs of 32 MiB and more from asking for huge pages.
     Raises RuntimeError on a bad shape, dtype, device or eps, before any work.
     """
-    if torch._C._are_functorch_transforms_active():  # noqa: SLF001 (no public way to ask)
-        raise NotImplementedError("rms_norm: torch.func transforms (grad, vmap, jvp) are not supported; use autograd")
-    if torch.compiler.is_compiling():
-        y: Tensor = ops.rms_norm(x, weight, eps, weight_offset)[0]
-    elif torch.is_grad_enabled() or torch.autograd.forward_ad._current_level >= 0:  # noqa: SLF001 (no public way)
-        y = _RmsNorm.apply(x, weight, eps, weight_offset)[0]  # type: ignore[no-untyped-call]
-    else:
-        y = _without_autograd(ops.rms_norm, x, weight, eps, weight_offset)[0]
+    y: Tensor = _rms_norm(x, weight, eps, weight_offset)[0]
     return y
 
 
@@ -52,16 +44,6 @@ def cpu_isa() -> str:
     """
     isa: str = ops.cpu_isa()
     return isa
-
-
-def _without_autograd(op: Any, *args: Any) -> Any:
-    """Call an op past its registered formula, which is Python: 2.7 of 6.8 us on a tiny tensor."""
-    with torch._C._AutoDispatchBelowAutograd():  # noqa: SLF001 (torch.library does the same)
-        return op(*args)
-
-
-# One set of formulas: `_RmsNorm` is the cheap way in from eager code (8 us against 15 on a tiny tensor), the
-# registration below serves torch.compile and callers of the raw op.
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -77,27 +59,8 @@ def _backward(ctx: Any, grad: Tensor | None, _: None) -> tuple[Tensor | None, ..
         return None, None, None, None
     x, weight, rstd = ctx.saved_tensors
     want_dx, want_dweight = ctx.needs_input_grad[:2]
-    args = (grad, x, weight, rstd, ctx.weight_offset, want_dx, want_dweight)
-    if torch.is_grad_enabled():  # create_graph: the op's own formula has to be on record
-        dx, dweight = ops.rms_norm_backward(*args)
-    else:
-        dx, dweight = _without_autograd(ops.rms_norm_backward, *args)
+    dx, dweight = _rms_norm_backward(grad, x, weight, rstd, ctx.weight_offset, want_dx, want_dweight)
     return dx if want_dx else None, dweight if want_dweight else None, None, None
-
-
-def _second_backward(ctx: Any, *grads: Tensor | None) -> NoReturn:
-    raise NotImplementedError(f"{_BACKWARD}: rms_norm has no second derivative")
-
-
-class _RmsNorm(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
-        # Not a setup_context member: binding the arguments for one costs 10 us a call.
-        y, rstd = _without_autograd(ops.rms_norm, *inputs)
-        _setup_context(ctx, inputs, (y, rstd))
-        return y, rstd
-
-    backward = staticmethod(_backward)
 
 
 def _check(op: str, x: Tensor, weight: Tensor | None, weight_offset: float) -> None:
@@ -147,7 +110,5 @@ def _fake_backward(grad: Tensor, x: Tensor, weight: Tensor | None, *rest: Any) -
     return dx, (x if weight is None else weight).new_empty(x.shape[-1:] if want_dweight else (0,))
 
 
-torch.library.register_fake(_FORWARD, _fake_forward)
-torch.library.register_fake(_BACKWARD, _fake_backward)
-torch.library.register_autograd(_FORWARD, _backward, setup_context=_setup_context)
-torch.library.register_autograd(_BACKWARD, _second_backward)
+_rms_norm = differentiable("rms_norm", _fake_forward, _setup_context, _backward)
+_rms_norm_backward = gradient("rms_norm_backward", _fake_backward, of="rms_norm")

@@ -1,0 +1,29 @@
+"""How results of an op are compared."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from hubkernels.check.opcase import Tolerance
+
+
+def assert_within(actual: Tensor, expected: Tensor, tolerance: Tolerance) -> None:
+    assert actual.shape == expected.shape
+    torch.testing.assert_close(
+        actual.double(), expected, rtol=tolerance.relative, atol=tolerance.absolute, equal_nan=True
+    )
+
+
+def assert_same_bits(actual: Tensor, expected: Tensor) -> None:
+    """Compare bits, the payload of a NaN apart."""
+    assert torch.equal(actual.isnan(), expected.isnan())
+    integer = {2: torch.int16, 4: torch.int32}[actual.element_size()]
+    assert torch.equal(
+        actual.nan_to_num(0.0, math.inf, -math.inf).view(integer),
+        expected.nan_to_num(0.0, math.inf, -math.inf).view(integer),
+    )

@@ -1,0 +1,39 @@
+"""The tiers of this machine, and scripts that run in one of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# The flags that the kernel demands for each tier, as /proc/cpuinfo spells them.
+TIERS = {
+    "avx512-bf16": {"avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512_bf16", "avx2", "fma", "f16c"},
+    "avx512": {"avx512f", "avx512dq", "avx512bw", "avx512vl", "avx2", "fma", "f16c"},
+    "avx2": {"avx2", "fma", "f16c"},
+    "scalar": set(),
+}
+
+
+def cpu_flags() -> set[str]:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return next((set(line.split(":")[1].split()) for line in lines if line.startswith("flags")), set())
+
+
+USABLE_TIERS = [name for name, flags in TIERS.items() if flags <= cpu_flags()]
+
+
+def need_tier(isa: str) -> None:
+    """Skip a test on a machine without the tier."""
+    if isa not in USABLE_TIERS:
+        pytest.skip(f"this CPU lacks {sorted(TIERS[isa] - cpu_flags())}")
+
+
+def run_in_tier(isa: str, module: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a module of tests/ops in a process of its own, where every kernel uses one tier."""
+    command = [sys.executable, "-m", module, *map(str, arguments)]
+    environment = {**os.environ, "HUBKERNELS_ISA": isa, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
