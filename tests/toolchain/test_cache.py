@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -254,6 +255,93 @@ def test_the_answer_to_a_source_that_asks_for_a_file_is_an_input(
     (without.root / asking.path).unlink()
     assert cli("build", "--project", without.root).code == 0
     assert without.op_id == absent
+
+
+@pytest.mark.parametrize("comes", ["a file", "a folder", "a link"])
+def test_a_header_that_comes_while_the_compiler_is_asked_is_seen(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch, comes: str
+) -> None:
+    """It was not there when the compiler looked, and is when the list is made: such a list does not hold."""
+    project = SmallProject(tmp_path / "project", "my-kernel").write().without_torch()
+    kernel = project.root / "cpu/kernel.cpp"
+    kernel.write_text(kernel.read_text().replace('"kernel.h"', '"hk/kernel.h"'))
+    (project.root / "include/hk").mkdir()
+    header = (project.root / "include/kernel.h").rename(project.root / "include/hk/kernel.h")
+    (project.root / "include/kernel.h").write_text('#include "hk/kernel.h"\n')
+    nearer = tmp_path / "nearer"
+    nearer.mkdir()
+    (nearer / "kernel.h").write_text(f"{header.read_text()}#define NEARER\n")
+    come = {
+        "a file": "mkdir cpu/hk; cp {0}/kernel.h cpu/hk",
+        "a folder": "cp -r {0} cpu/hk",
+        "a link": "ln -s {0} cpu/hk",
+    }
+    driver = tmp_path / "driver"
+    script = '#!/bin/sh\ng++ "$@" || exit\ncase "$*" in *" -M cpu/"*) [ -e cpu/hk ] || { %s; } ;; esac\n'
+    driver.write_text(script % come[comes].format(nearer))
+    driver.chmod(0o755)
+    time.sleep(0.02)  # so that nothing else was written at the time of the scan
+    monkeypatch.setenv("CXX", str(driver))
+    assert cli("plan", "--project", project.root).code == 0
+    assert (project.root / "cpu/hk").exists()
+    monkeypatch.setenv("CXX", "g++")
+    assert cli("build", "--project", project.root).out.startswith("built")
+    with_nearer = project.op_id
+    monkeypatch.setenv("HUBKERNELS_CACHE", str(tmp_path / "empty"))
+    shutil.rmtree(project.root / "build")
+    assert cli("build", "--project", project.root).out.startswith("built")
+    assert project.op_id == with_nearer
+
+
+def test_a_folder_with_the_name_of_a_header_scans_nothing_again(
+    small: SmallProject, cli: Cli, compiler: Compiler
+) -> None:
+    """The compiler passes over it, until it is a file."""
+    kernel = small.root / "cpu/kernel.cpp"
+    kernel.write_text(f"#include <random>\n{kernel.read_text()}")
+    (small.root / "include/random").mkdir()
+    assert cli("build", "--project", small.root).out.startswith("built")
+    before = small.op_id
+    compiler.runs()
+    assert cli("build", "--project", small.root).out.startswith("up to date")
+    assert compiler.runs() == NONE
+    (small.root / "include/random").rmdir()
+    (small.root / "include/random").write_text("#define OURS\n")
+    assert cli("build", "--project", small.root).out.startswith("built")
+    assert small.op_id != before
+
+
+def test_a_source_that_is_scanned_each_time_leaves_the_store_as_it_is(
+    small: SmallProject, cli: Cli, compiler: Compiler, cold_cache: Path
+) -> None:
+    """Its list is not kept, and so nothing of it: what grows is trimmed, which walks the whole store."""
+    ASKING["a macro"].put_in(small)
+    assert cli("build", "--project", small.root).out.startswith("built")
+    entries = {path: path.stat().st_mtime_ns for path in cold_cache.rglob("*") if path.is_file()}
+    compiler.runs()
+    assert cli("build", "--project", small.root).out.startswith("up to date")
+    assert compiler.runs() == ([], ["cpu/kernel.cpp"])
+    assert {path: path.stat().st_mtime_ns for path in cold_cache.rglob("*") if path.is_file()} == entries
+
+
+def test_which_of_two_equal_headers_is_passed_over_is_not_in_the_id(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """g++ goes by their times too: on another machine they may differ, and both are read."""
+    ids = []
+    for checkout, later in (("one", 0), ("two", 1000)):
+        monkeypatch.setenv("HUBKERNELS_CACHE", str(tmp_path / f"cache {checkout}"))
+        project = SmallProject(tmp_path / checkout, "my-kernel").write().without_torch()
+        names = ("cpu/z.h", "include/a.h", "include/m.h")
+        for name in names:
+            (project.root / name).write_text("#pragma once\n" if name != "include/m.h" else "#define M\n")
+        kernel = project.root / "cpu/kernel.cpp"
+        kernel.write_text(f'#include "z.h"\n#include "a.h"\n#include "m.h"\n{kernel.read_text()}')
+        for name in names:
+            os.utime(project.root / name, (1e9, 1e9 + later * (name == "include/a.h")))
+        assert cli("build", "--project", project.root).out.startswith("built")
+        ids.append(project.op_id)
+    assert ids[0] == ids[1]
 
 
 @pytest.mark.parametrize("folder", ["earlier/", "./earlier/", "earlier//"])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hubkernels.build.scan import search_folders
+from hubkernels.build.search import search_folders
 from tests.conftest import Cli, SmallProject, environment
 
 pytest.importorskip("torch", reason="shells are for an installed torch")

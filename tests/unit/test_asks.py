@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from hubkernels.build.asks import asked, code, literals_joined
+from hubkernels.build.asks import Asked, asked, code, literals_joined
+
+
+def ask(texts: dict[str, bytes], flags: tuple[str, ...]) -> Asked:
+    return asked(tuple(texts), texts.__getitem__, flags)
+
 
 HAS = b"#define HAS(x) __has_include(x)\n"
 
@@ -26,7 +31,7 @@ HAS = b"#define HAS(x) __has_include(x)\n"
     ],
 )
 def test_names_that_a_text_tells(text: bytes, names: set[str]) -> None:
-    found = asked({"x.h": text}, ())
+    found = ask({"x.h": text}, ())
     assert (set(found.names), found.clear) == (names, True)
 
 
@@ -46,18 +51,39 @@ def test_names_that_a_text_tells(text: bytes, names: set[str]) -> None:
     ],
 )
 def test_what_the_preprocessor_alone_knows(text: bytes) -> None:
-    assert not asked({"x.h": text}, ()).clear
+    assert not ask({"x.h": text}, ()).clear
 
 
 def test_a_macro_that_asks_is_known_in_files_that_do_not_have_the_word() -> None:
-    found = asked({"a.h": HAS, "b.h": b'#if HAS("c.h")'}, ())
+    found = ask({"a.h": HAS, "b.h": b'#if HAS("c.h")'}, ())
     assert (set(found.names), set(found.nearby), found.clear) == ({"c.h"}, {("c.h", "b.h")}, True)
-    assert not asked({"a.h": HAS}, ("-DASK=HAS",)).clear
+    assert not ask({"a.h": HAS}, ("-DASK=HAS",)).clear
 
 
 def test_a_flag_that_asks_is_not_clear() -> None:
-    assert asked({"x.h": b"#if ASK(<a.h>)"}, ()).clear
-    assert not asked({"x.h": b"#if ASK(<a.h>)"}, ("-DASK=__has_include",)).clear
+    assert ask({"x.h": b"#if ASK(<a.h>)"}, ()).clear
+    assert not ask({"x.h": b"#if ASK(<a.h>)"}, ("-DASK=__has_include",)).clear
+
+
+@pytest.mark.parametrize("operand", ['"/opt/a.h"', "</opt/a.h>"])
+def test_a_full_path_is_no_name_to_look_for(operand: str) -> None:
+    """It is in no folder of the search: what is there is for the preprocessed text to tell."""
+    found = ask({"x.h": f"#if __has_include({operand})".encode()}, ())
+    assert (found.names, found.nearby, found.clear) == (frozenset(), frozenset(), False)
+
+
+def test_a_text_that_asks_nothing_is_read_once() -> None:
+    texts = {"a.h": b"#if __has_include(<c.h>)", "b.h": b"int b;"}
+    read: list[str] = []
+
+    def reader(path: str) -> bytes:
+        read.append(path)
+        return texts[path]
+
+    found = asked(tuple(texts), reader, ())
+    assert found.silent == {"b.h"}
+    assert asked(tuple(texts), reader, (), found.silent) == found
+    assert read == ["a.h", "b.h", "a.h"]
 
 
 def test_comments_go_and_literals_join() -> None:

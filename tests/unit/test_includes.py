@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from hubkernels.build.includes import Headers, Includes, keep, missing_instead, recall
+from hubkernels.build.includes import Headers, Includes, keep, recall
 from hubkernels.build.scan import Scanner
 from hubkernels.build.sources import Source
 from hubkernels.host.files import FileHashes
@@ -34,21 +35,28 @@ def headers(store: Store, tools: Toolchain) -> Headers:
     return Headers(store, FileHashes(tools.torch.root / "hashes.json"), tools)
 
 
+def kept(around: Headers, paths: Iterable[str] = (), absent: Iterable[str] = ()) -> tuple[str, str]:
+    """Keep lists of headers, and of paths where nothing is; tell their hashes."""
+    lists = around.listed(paths), around.listed_absent(absent)
+    around.keep(*lists)
+    return lists[0].digest, lists[1].digest
+
+
 def listed(tools: Toolchain) -> list[str]:
     return [str(tools.torch.root / name) for name in ("include/a b.h", "include/c10/d.h")]
 
 
 def test_a_list_of_headers_holds_for_an_equal_sdk_elsewhere(store: Store, tmp_path: Path) -> None:
     one, other = sdk(tmp_path / "one"), sdk(tmp_path / "deep/other")
-    digest = headers(store, one).note(listed(one))
+    digest, _ = kept(headers(store, one), listed(one))
     assert headers(store, other).hold(digest)
-    assert headers(store, other).note(reversed(listed(other))) == digest
+    assert headers(store, other).listed(reversed(listed(other))).digest == digest
 
 
 @pytest.mark.parametrize("change", ["content", "gone", "list gone"])
 def test_a_list_of_headers_falls_with_any_change(store: Store, tmp_path: Path, change: str) -> None:
     tools = sdk(tmp_path / "one")
-    digest = headers(store, tools).note(listed(tools))
+    digest, _ = kept(headers(store, tools), listed(tools))
     header = tools.torch.root / "include/c10/d.h"
     if change == "content":
         header.write_text("other")
@@ -66,11 +74,11 @@ def test_a_list_of_what_is_absent_holds_again_once_it_is_made_again(store: Store
     """So that one package that asked the compiler saves the others from it."""
     tools = sdk(tmp_path / "one")
     path = str(tools.torch.root / "include/new.h")
-    digest = headers(store, tools).note_absent([path])
+    _, digest = kept(headers(store, tools), absent=[path])
     store.clear()
     of_one_run = headers(store, tools)
     assert not of_one_run.lack(digest)
-    assert of_one_run.note_absent([path]) == digest
+    assert kept(of_one_run, absent=[path])[1] == digest
     assert of_one_run.lack(digest)
 
 
@@ -85,9 +93,32 @@ def test_folders_of_the_compilers_own_are_in_the_key_of_a_list(store: Store, tmp
     assert len(keys) == 2
 
 
+def test_a_list_that_is_not_kept_writes_nothing(store: Store, tmp_path: Path) -> None:
+    """A store that has grown is trimmed, which walks all of it."""
+    tools = sdk(tmp_path / "one")
+    around = headers(store, tools)
+    around.listed(listed(tools))
+    around.listed_absent(["/usr/include/new.h"])
+    assert not store.grown
+    assert not store.folder.exists()
+
+
+@pytest.mark.parametrize("now", ["nothing", "a file"])
+def test_a_folder_with_a_headers_name_holds_while_it_is_one(store: Store, tmp_path: Path, now: str) -> None:
+    tools = sdk(tmp_path / "one")
+    folder = tools.torch.root / "include/random"
+    folder.mkdir()
+    _, digest = kept(headers(store, tools), absent=[f"{folder}/"])
+    assert headers(store, tools).lack(digest)
+    folder.rmdir()
+    if now == "a file":
+        folder.touch()
+    assert not headers(store, tools).lack(digest)
+
+
 def test_an_empty_list_of_headers_holds(store: Store, tmp_path: Path) -> None:
     tools = sdk(tmp_path / "one")
-    digest = headers(store, tools).note([])
+    digest, _ = kept(headers(store, tools))
     assert headers(store, tools).hold(digest)
 
 
@@ -97,21 +128,6 @@ def test_the_newest_lists_of_a_source_are_kept_once_each(store: Store) -> None:
         keep(store, "key", entry)
     assert recall(store, "key") == [lists[number] for number in (4, 9, 8, 7, 6, 5, 3, 2)]
     assert recall(store, "another") == []
-
-
-def test_what_would_come_first_if_it_were_there(tmp_path: Path) -> None:
-    (tmp_path / "include/hk").mkdir(parents=True)
-    (tmp_path / "include/hk/x.h").touch()
-    absent, blocked = missing_instead(
-        tmp_path, ["include", "cpu", "new/deep"], ["x.h", "hk/x.h", "hk/y.h", "c10/d/e.h"]
-    )
-    assert absent == {"include/x.h", "include/hk/y.h", "include/c10", "cpu", "new"}
-    assert not blocked
-
-
-def test_a_folder_with_the_name_of_a_header_is_told(tmp_path: Path) -> None:
-    (tmp_path / "include/x.h").mkdir(parents=True)
-    assert missing_instead(tmp_path, ["include"], ["x.h"]) == (set(), True)
 
 
 RIGHT = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 _SPLICE = re.compile(rb"(?:\\|\?\?/)[ \t\v\f\r]*\n")
@@ -29,12 +29,13 @@ _WRAPPER = re.compile(rb"[ \t]*#[ \t]*define[ \t]+(\w+)\(\s*(\w+)\s*\)[^\n]*")
 class Asked:
     """names: what is asked for. nearby: names that are looked for beside the file that asks too, with that file.
 
-    clear: whether that is all; else the preprocessor alone knows.
+    clear: whether that is all; else the preprocessor alone knows. silent: paths of files without a word of asking.
     """
 
     names: frozenset[str]
     nearby: frozenset[tuple[str, str]]
     clear: bool
+    silent: frozenset[str]
 
 
 def spliced(text: bytes) -> bytes:
@@ -52,12 +53,19 @@ def literals_joined(text: bytes) -> bytes:
     return _ADJACENT.sub(b"", text)
 
 
-def asked(texts: Mapping[str, bytes], flags: Sequence[str]) -> Asked:
-    """What files ask for, by path and text, inactive branches included."""
-    codes = {path: code(text) for path, text in texts.items() if _may_ask(text)}
-    wrappers = sorted({word for text in codes.values() for word in _wrappers(text)})
-    # A wrapper may be used in files that do not have the word.
-    codes |= {p: code(text) for p, text in texts.items() if p not in codes and any(word in text for word in wrappers)}
+def asked(
+    paths: Sequence[str], read: Callable[[str], bytes], flags: Sequence[str], silent: Collection[str] = ()
+) -> Asked:
+    """What files ask for, inactive branches included. silent: those that are known to be."""
+    loud = {path: text for path in paths if path not in silent and _may_ask(text := read(path))}
+    codes = {path: code(text) for path, text in loud.items()}
+    quiet = [path for path in paths if path not in loud]
+    if wrappers := sorted({word for text in codes.values() for word in _wrappers(text)}):
+        # One may be used in files that do not have the word. Thousands of texts: no more than one is held at a time.
+        for path in quiet:
+            text = read(path)
+            if any(word in text for word in wrappers):
+                codes[path] = code(text)
     words = re.compile(b"|".join([_WORDS.pattern, *(rb"\b%s\b" % word for word in wrappers)]))
     names: set[str] = set()
     nearby: set[tuple[str, str]] = set()
@@ -76,7 +84,7 @@ def asked(texts: Mapping[str, bytes], flags: Sequence[str]) -> Asked:
             if operand[2] is not None:
                 nearby.add((name, path))
             clear &= found[0] != b"__has_embed"
-    return Asked(frozenset(names), frozenset(nearby), clear)
+    return Asked(frozenset(names), frozenset(nearby), clear, frozenset(quiet))
 
 
 def _may_ask(text: bytes) -> bool:

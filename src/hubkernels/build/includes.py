@@ -11,14 +11,14 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
+from hubkernels.build.search import is_absent
 from hubkernels.errors import EnvironmentLacksError
 from hubkernels.host.files import FileHashes
 from hubkernels.host.store import Store
 from hubkernels.toolchain.cpu import Toolchain
 
-_FORM = 3  # of lists and headers; other forms have other names in the store
+_FORM = 4  # of lists and headers; other forms have other names in the store
 _CANDIDATES = 8
 """Lists kept of one source: its headers differ between branches, and between releases of torch."""
 
@@ -29,8 +29,8 @@ class Includes:
 
     own: path as the compiler spells it, and SHA-256; the source first. headers: hash of the list of all others. What is
     there and only asked for is among them.
-    absent: what is not there, and would be read instead of one of these if it were. shadows: hash of the list of such
-    paths in the toolchain's folders.
+    absent: what is not there (`search.is_absent`), and would be read instead of one of these if it were, or is asked
+    for. shadows: hash of the list of such paths in the toolchain's folders.
     reads_id: whether the op id takes part in compiling the source.
     text: hash of the preprocessed source where files alone do not decide it; such a list is not kept.
     """
@@ -41,6 +41,22 @@ class Includes:
     shadows: str
     reads_id: bool
     text: str = ""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A list to be kept under its hash. name: that of the entry."""
+
+    name: str
+    digest: str
+    content: bytes
+
+    @classmethod
+    def of(cls, kind: str, lines: Iterable[bytes]) -> Listing:
+        """Lines in order, each once."""
+        content = b"\n".join(sorted(set(lines)))
+        digest = hashlib.sha256(content).hexdigest()
+        return cls(_name_of(kind, digest), digest, content)
 
 
 class Headers:
@@ -54,20 +70,28 @@ class Headers:
         self._found: dict[str, bool] = {}
         self._absent: set[bytes] = set()
         self._lacking: dict[str, bool] = {}
+        self.silent: set[str] = set()
+        """Headers, looked through, that ask for no file."""
 
     def owns(self, path: str) -> bool:
         """Whether a file is the toolchain's: of an SDK or of the system."""
         return path.startswith("/usr/") or any(path.startswith(f"{folder}/") for folder, _ in self._places)
 
-    def note(self, paths: Iterable[str]) -> str:
-        """Keep a list of headers as they are now; tells its hash."""
-        lines = sorted({self._line(path) for path in paths})
-        content = b"\n".join(lines)
-        digest = hashlib.sha256(content).hexdigest()
-        put(self.store, _headers_name(digest), content)
-        self._standing.update(lines)
-        self._found[digest] = True
-        return digest
+    def listed(self, paths: Iterable[str]) -> Listing:
+        """A list of headers as they are now."""
+        return Listing.of("headers", map(self._line, paths))
+
+    def listed_absent(self, paths: Iterable[str]) -> Listing:
+        """A list of paths where nothing is."""
+        return Listing.of("absent", (os.fsencode(self._name(path)) for path in paths))
+
+    def keep(self, headers: Listing, absent: Listing) -> None:
+        """Keep lists that were just made."""
+        for listing in (headers, absent):
+            put(self.store, listing.name, listing.content)
+        self._standing.update(headers.content.split(b"\n"))
+        self._found[headers.digest] = True
+        self._lacking[absent.digest] = True
 
     def hold(self, digest: str) -> bool:
         """Whether every header of a list is as it was."""
@@ -75,26 +99,18 @@ class Headers:
             self._found[digest] = self._look(digest)
         return self._found[digest]
 
-    def note_absent(self, paths: Iterable[str]) -> str:
-        """Keep a list of paths where nothing is; tells its hash."""
-        content = b"\n".join(sorted({os.fsencode(self._name(path)) for path in paths}))
-        digest = hashlib.sha256(content).hexdigest()
-        put(self.store, _absent_name(digest), content)
-        self._lacking[digest] = True
-        return digest
-
     def lack(self, digest: str) -> bool:
         """Whether there still is nothing at any path of a list."""
         if digest not in self._lacking:
-            content = self.store.get(_absent_name(digest))
+            content = self.store.get(_name_of("absent", digest))
             fresh = {line for line in (content or b"").split(b"\n") if line} - self._absent
-            held = content is not None and not any(map(os.path.exists, map(self._at, map(os.fsdecode, fresh))))
+            held = content is not None and all(map(is_absent, map(self._at, map(os.fsdecode, fresh))))
             self._absent |= fresh if held else set()
             self._lacking[digest] = held
         return self._lacking[digest]
 
     def _look(self, digest: str) -> bool:
-        content = self.store.get(_headers_name(digest))
+        content = self.store.get(_name_of("headers", digest))
         if content is None:
             return False
         fresh = set(content.split(b"\n")) - self._standing if content else set()
@@ -116,12 +132,8 @@ class Headers:
         return next((at + name[len(word) :] for at, word in self._places if name.startswith(f"{word}/")), name)
 
 
-def _headers_name(digest: str) -> str:
-    return f"{digest[:32]}.headers"
-
-
-def _absent_name(digest: str) -> str:
-    return f"{digest[:32]}.absent"
+def _name_of(kind: str, digest: str) -> str:
+    return f"{digest[:32]}.{kind}"
 
 
 def recall(store: Store, key: str) -> list[Includes]:
@@ -161,38 +173,3 @@ def put(store: Store, name: str, content: bytes) -> None:
         store.put(name, content)
     except EnvironmentLacksError:
         return
-
-
-def missing_instead(root: Path, folders: Iterable[str], names: Iterable[str]) -> tuple[set[str], bool]:
-    """What would come first if it were there: below any of ``folders`` a file of one of ``names``.
-
-    The topmost missing folder stands for all below it. The flag tells that a folder has the name of a file: what is
-    there now cannot be told by names alone.
-    """
-    by_folder: dict[str, list[str]] = {}
-    for name in names:
-        above, _, last = name.rpartition("/")
-        by_folder.setdefault(above, []).append(last)
-    absent: set[str] = set()
-    blocked = False
-    for base in folders:
-        for below, files in by_folder.items():
-            folder = os.path.join(base, below) if below else base  # noqa: PTH118 - keeps the spelling
-            missing = _topmost_missing(root, folder)
-            if missing is not None:
-                absent.add(missing)
-                continue
-            for path in (f"{folder}/{file}" for file in files):
-                full = os.path.join(root, path)  # noqa: PTH118 - thousands a source
-                if not os.path.exists(full):  # noqa: PTH110
-                    absent.add(path)
-                elif not os.path.isfile(full):  # noqa: PTH113
-                    blocked = True
-    return absent, blocked
-
-
-def _topmost_missing(root: Path, folder: str) -> str | None:
-    missing = None
-    while folder and not os.path.exists(os.path.join(root, folder)):  # noqa: PTH110, PTH118
-        missing, folder = folder, os.path.dirname(folder)  # noqa: PTH120
-    return missing

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 from hubkernels.build.names import named_in
-from hubkernels.build.scan import search_folders
+from hubkernels.build.search import search_folders
 from hubkernels.build.sources import USUAL_FOLDERS
 from hubkernels.host.files import read_errors, read_regular
 from hubkernels.model.backend import METAL

@@ -115,10 +115,14 @@ class Builder:
                     for path in strays(built(self.places.package(package.name)), package, self.rows):
                         report(f"{path} is no variant of build.toml now, and may be loaded instead: delete it")
         finally:
-            if self.places.work.is_dir():  # what is refused before it begins leaves nothing behind
-                self.planner.hashes.save()
-            self.cache.trim()
+            self.settle()
         failures.raise_if_any()
+
+    def settle(self) -> None:
+        """At the end: remember what was read, and bring the cache below its limit."""
+        if self.places.work.is_dir():  # what is refused before it begins leaves nothing behind
+            self.planner.hashes.save()
+        self.cache.trim()
 
 
 def _require_plain(root: Path) -> None:

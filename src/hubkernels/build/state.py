@@ -21,7 +21,8 @@ NOT_BUILT = "not built yet"
 def why_not_current(builder: Builder, package: Package, variant: AnyVariant) -> str | None:
     """Why a build would make the artifact of an accepted variant, in words; None where it is up to date.
 
-    Costs what a build without a change costs.
+    Costs what a build without a change costs; of sources that changed, or that no build here has seen, the compiler is
+    asked what they read.
     """
     folder = builder.places.artifact(package.name, variant.tag)
     if not folder.is_dir():

@@ -78,6 +78,7 @@ def check(  # noqa: PLR0913, PLR0917 - one parameter an option
         verdicts += found
         if not json:
             columns([row for verdict in found for row in verdict.rows()])
+    builder.settle()
     if json:
         say_json([verdict.to_json() for verdict in verdicts])
     else:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hubkernels.build.pipeline import Builder
-from hubkernels.build.scan import SEARCH_FLAGS
+from hubkernels.build.search import SEARCH_FLAGS
 from hubkernels.build.sources import Group, source_groups, tier
 from hubkernels.model.backend import CPU, CUDA, ROCM, XPU, Backend
 from hubkernels.model.project import Package, Torch

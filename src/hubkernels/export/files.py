@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hubkernels.build.report import Report
-from hubkernels.build.scan import search_folders
+from hubkernels.build.search import search_folders
 from hubkernels.build.sources import USUAL_FOLDERS, Key, refuse_missing
 from hubkernels.model.project import Package
 

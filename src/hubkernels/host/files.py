@@ -38,12 +38,16 @@ def stamp(path: str) -> Stamp | None:
 
 
 def changed_since(path: str, moment_ns: int) -> bool:
-    """Whether a file changed at or after a moment, as far as the ticks of file systems tell; or is gone.
+    """Whether a file, or a link to one, changed at or after a moment, as far as file systems' ticks tell; or is gone.
 
-    By the time of its inode, which nobody can set: one from another machine may have been written in the future.
+    Of a folder, whether anything came into it or went. By the time of the inode, which nobody can set: a file from
+    another machine may have been written in the future.
     """
-    found = stamp(path)
-    return found is None or found[2] > moment_ns - _TICK_NS
+    try:
+        times = os.stat(path).st_ctime_ns, os.lstat(path).st_ctime_ns  # noqa: PTH116 - thousands a source
+    except (OSError, ValueError):
+        return True
+    return max(times) > moment_ns - _TICK_NS
 
 
 def _is_entry(entry: object) -> bool:

@@ -1,0 +1,146 @@
+"""Where the compiler looks for headers, and what it would read instead of those it found if it were there."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+SEARCH_FLAGS = ("-I", "-isystem", "-iquote", "-idirafter")
+_SEARCH_FLAG = re.compile(rf"(?:{'|'.join(SEARCH_FLAGS)})(.*)", re.DOTALL)
+
+
+def search_folders(flags: Sequence[str]) -> Iterator[str]:
+    """The folders that flags name for headers, in either spelling: ``-Ia``, ``-isystem b``."""
+    words = iter(flags)
+    for word in words:
+        found = _SEARCH_FLAG.fullmatch(word)
+        if found and (folder := found[1] or next(words, "")):
+            yield folder.rstrip("/") or "/"
+
+
+@dataclass(frozen=True)
+class Around:
+    """What lies where headers are looked for.
+
+    there: files. absent: where no file is, as `is_absent` has it; the topmost missing folder stands for all below it.
+    folders: those that were looked into, whose time tells whether something came since.
+    """
+
+    there: frozenset[str] = frozenset()
+    absent: frozenset[str] = frozenset()
+    folders: frozenset[str] = frozenset()
+
+    def __or__(self, other: Around) -> Around:
+        return Around(self.there | other.there, self.absent | other.absent, self.folders | other.folders)
+
+
+def is_absent(path: str) -> bool:
+    """Whether nothing is at a path; at ``path/`` a folder still, since the compiler passes over one of that name."""
+    return os.path.isdir(path) if path.endswith("/") else not os.path.exists(path)  # noqa: PTH110, PTH112 - thousands
+
+
+def look(root: Path, places: Iterable[tuple[str, str]]) -> Around:
+    """What lies below folders, given as (folder, name of a file): ``("include", "hk/x.h")``."""
+    by_folder: dict[str, list[str]] = {}
+    for base, name in places:
+        below, _, last = name.rpartition("/")
+        folder = os.path.join(base, below) if below else base  # noqa: PTH118 - keeps the spelling
+        by_folder.setdefault(folder, []).append(last)
+    there, absent, folders = set[str](), set[str](), set[str]()
+    for folder, files in by_folder.items():
+        missing, standing = _topmost_missing(root, folder)
+        folders.add(standing)
+        if missing is not None:
+            absent.add(missing)
+            continue
+        for path in (file if folder == "." else f"{folder}/{file}" for file in files):
+            full = os.path.join(root, path)  # noqa: PTH118 - thousands a source
+            if os.path.isfile(full):  # noqa: PTH113
+                there.add(path)
+            else:
+                absent.add(f"{path}/" if os.path.exists(full) else path)  # noqa: PTH110
+    return Around(frozenset(there), frozenset(absent), frozenset(folders))
+
+
+def _topmost_missing(root: Path, folder: str) -> tuple[str | None, str]:
+    """The topmost folder that is not there on the way to one, if any is not; and the one that it would be in."""
+    missing = None
+    while folder and not os.path.exists(os.path.join(root, folder)):  # noqa: PTH110, PTH118
+        missing, folder = folder, os.path.dirname(folder)  # noqa: PTH120
+    return missing, folder or "."
+
+
+@dataclass(frozen=True)
+class Search:
+    """The search of one source. root: where the compiler runs. flags: the source's own.
+
+    given: the folders of the toolchain, looked through after those of flags, in order.
+    """
+
+    root: Path
+    flags: tuple[str, ...]
+    given: tuple[str, ...]
+
+    def roots(self, own: Iterable[str]) -> set[str]:
+        """Folders where files of the project are looked for: named in flags, or of a file, where quoted names are.
+
+        A header found as ``<root>/hk/x.h`` would be found earlier in ``hk`` below another root.
+        """
+        roots = {os.path.dirname(path) or "." for path in own} | set(search_folders(self.flags))  # noqa: PTH120 - keeps the spelling
+        if any(flag.startswith(("-include", "-imacros")) for flag in self.flags):
+            roots.add(".")  # where the compiler runs: it looks there first for what flags include
+        return roots
+
+    def names(self, paths: Iterable[str], roots: Iterable[str]) -> set[str]:
+        """By which names files may have been found."""
+        known = self._spellings((*roots, *self.given))
+        return {os.path.relpath(path, root) for path in paths for root in _above(path, known)}
+
+    def near(self, roots: Iterable[str], names: Iterable[str]) -> Around:
+        """What files of these names, or headers made of them, lie in the roots."""
+        return look(self.root, product(roots, {*names, *precompiled([""], names)}))
+
+    def far(self, paths: Iterable[str]) -> Around:
+        """What would come first in a folder of the toolchain.
+
+        What is found below a folder that flags name may have been looked for in all of them: flags can put it last.
+        """
+        last = len(self.given)
+        places = dict.fromkeys(self._spellings(search_folders(self.flags)), last)
+        for place, folder in enumerate(self.given):
+            places |= dict.fromkeys(self._spellings([folder]), place)
+        names: dict[str, int] = {}
+        for path in paths:
+            for root in _above(path, places):
+                name = os.path.relpath(path, root)
+                names[name] = max(names.get(name, 0), places[root])
+        earlier = [
+            (folder, name) for place, folder in enumerate(self.given) for name, at in names.items() if at > place
+        ]
+        return look(self.root, earlier)
+
+    def asked(self, roots: Iterable[str], names: Iterable[str], nearby: Iterable[tuple[str, str]]) -> Around:
+        """What lies where names are asked for, each folder counting: which one answers depends on who asks.
+
+        nearby: names that are looked for beside a file, and that file.
+        """
+        beside = ((os.path.dirname(path) or ".", name) for name, path in nearby)  # noqa: PTH120 - as it is spelled
+        return look(self.root, {*product((*roots, *self.given), names), *beside})
+
+    def _spellings(self, folders: Iterable[str]) -> dict[str, None]:
+        """Folders, and where links lead: g++ tells a header of the system by either, whichever is shorter."""
+        full = ((folder, os.path.join(self.root, folder)) for folder in folders)  # noqa: PTH118
+        return dict.fromkeys(each for folder, place in full for each in (folder, os.path.realpath(place)))
+
+
+def precompiled(roots: Iterable[str], names: Iterable[str]) -> Iterator[str]:
+    """Where precompiled headers of these names would be."""
+    return (os.path.join(root, f"{name}{end}") for root in roots for name in names for end in (".gch", ".pch"))  # noqa: PTH118 - thousands a source
+
+
+def _above(path: str, roots: Iterable[str]) -> Iterator[str]:
+    return (root for root in roots if (root == "." and not path.startswith(("/", ".."))) or path.startswith(f"{root}/"))
