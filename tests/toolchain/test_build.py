@@ -395,6 +395,25 @@ def test_the_note_calls_a_tree_dirty_for_its_sources_and_not_for_what_is_built(s
     assert json.loads(note.read_text())["git"]["dirty"] is True
 
 
+def test_the_note_calls_a_tree_dirty_for_a_file_elsewhere_that_is_read(tmp_path: Path, cli: Cli) -> None:
+    project = SmallProject(tmp_path / "member", "my-kernel").write().without_torch()
+    (tmp_path / "shared").mkdir()
+    for name in ("read.h", "other.h"):
+        (tmp_path / "shared" / name).write_text("#pragma once\n")
+    kernel = project.root / "cpu/kernel.cpp"
+    kernel.write_text(f'#include "../../shared/read.h"\n{kernel.read_text()}')
+    for arguments in (["init", "-q"], ["add", "."], ["-c", "user.name=x", "-c", "user.email=x", "commit", "-qm", "x"]):
+        subprocess.run(["git", "-C", str(tmp_path), *arguments], check=True)
+    dirty = []
+    for name in ("other.h", "read.h"):
+        (tmp_path / "shared" / name).write_text("#pragma once\n// changed\n")
+        shutil.rmtree(project.root / "build", ignore_errors=True)
+        assert cli("build", "--project", project.root).code == 0
+        note = project.root / "build/my-kernel" / f"{TAG}.build.json"
+        dirty.append(json.loads(note.read_text())["git"]["dirty"])
+    assert dirty == [False, True]
+
+
 def test_a_spoiled_artifact_is_made_anew(small: SmallProject, cli: Cli) -> None:
     cli("build", "--project", small.root)
     good = digest_folder(small.artifact)

@@ -15,8 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from hubkernels.build.pipeline import Builder
+from hubkernels.build.settings import Settings
+from hubkernels.config import load_project
 from hubkernels.host.store import Store
 from hubkernels.model.digest import digest_folder
+from hubkernels.model.project import Package
+from hubkernels.model.variant import AnyVariant
 from tests.conftest import Cli, Ran, SmallProject, environment
 from tests.unit.test_store import KINDS, damage
 
@@ -309,6 +314,33 @@ def test_a_folder_with_the_name_of_a_header_scans_nothing_again(
     (small.root / "include/random").write_text("#define OURS\n")
     assert cli("build", "--project", small.root).out.startswith("built")
     assert small.op_id != before
+    (small.root / "include/random").unlink()
+    (small.root / "include/random").mkdir()
+    assert cli("build", "--project", small.root).out.startswith("built")
+    assert small.op_id == before
+
+
+def test_a_compiler_that_changes_in_a_run_is_another(small: SmallProject, tmp_path: Path) -> None:
+    """Not the one that was found at the start: its objects would stand under the names of others."""
+    driver = tmp_path / "driver"
+
+    def drive(answer: int) -> None:
+        driver.write_text(f'#!/bin/sh\nexec g++ -DCHANGED={answer} "$@"\n')
+        driver.chmod(0o755)
+
+    def builder() -> tuple[Builder, Package, AnyVariant]:
+        found = Builder(load_project(small.root), {**os.environ, "CXX": str(driver)}, Settings(1))
+        (package,) = found.project.packages
+        (variant,) = found.decide(package).accepted
+        return found, package, variant
+
+    drive(1)
+    first, package, variant = builder()
+    before = first.plan(package, variant).op_id
+    drive(2)
+    made = first.build(package, variant, lambda _: None).op_id
+    fresh, package, variant = builder()
+    assert before != made == fresh.plan(package, variant).op_id
 
 
 def test_a_source_that_is_scanned_each_time_leaves_the_store_as_it_is(
@@ -389,6 +421,7 @@ def test_a_source_for_this_machines_processor_is_not_shared_with_another(
         (r'asm("\t.include\t\"data.s\"\n");', "include"),
         ('asm(R"(.include"data.s")");', "include"),
         ('#define S(x) #x\nasm(".incbin " S(table.bin));', "incbin"),
+        (r'asm(".INCBIN \"table.bin\"");', "INCBIN"),
         (r'asm(".inc" /* */ "bin \"table.bin\"");', "incbin"),
         (r'asm("nop; .in" "clude \"data.s\"");', "include"),
         ('#define D ".inc"\n' + r'asm(D "bin \"table.bin\"");', "incbin"),
@@ -452,6 +485,14 @@ def test_a_cache_of_no_size_is_empty_after_a_build(small: SmallProject, cold_cac
     ran = build(small, HUBKERNELS_CACHE_SIZE="much")
     assert ran.code == 2
     assert "not a size: 'much'\n  --> environment: HUBKERNELS_CACHE_SIZE" in ran.err
+
+
+def test_a_verb_that_only_asks_trims_the_cache_too(
+    small: SmallProject, cli: Cli, cold_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HUBKERNELS_CACHE_SIZE", "0")
+    assert cli("plan", "--project", small.root).code == 0
+    assert Store(cold_cache).usage().entries == 0
 
 
 @pytest.mark.parametrize("size", ["5GB", "40kB"])

@@ -130,3 +130,11 @@ def test_a_package_without_a_repo_id_is_said_to_be_loaded_by_its_folder(small: S
     done = run(small, "testshell", "-c", "env")
     assert "LOCAL_KERNELS" not in done.stdout
     assert f"my-kernel has no general.hub.repo-id: load it with get_local_kernel(Path('{small.root}/" in done.stderr
+
+
+def test_a_colon_in_the_folder_is_told(tmp_path: Path, cli: Cli) -> None:
+    """It ends an entry of PYTHONPATH: what is in the folder would not be found, and nothing would say why."""
+    project = SmallProject(tmp_path / "a:b", "my-kernel").write().without_torch()
+    ran = cli("devshell", "--project", project.root, "--print-env")
+    assert ran.code == 0
+    assert "a:b has a colon, which ends an entry of PYTHONPATH" in ran.err

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from hubkernels.build.sources import refuse_missing
 from hubkernels.check.config import check_config
+from hubkernels.config import load_project
+from hubkernels.errors import InputError
 from tests.conftest import Cli, SmallProject, write_noarch
 
 UPSTREAM = os.environ.get("HUBKERNELS_UPSTREAM", "")
@@ -40,6 +43,23 @@ src = ["own.cpp"]
 def test_a_whole_project_has_neither_errors_nor_warnings(small: SmallProject, cli: Cli) -> None:
     ran = cli("check", "config", "-C", small.root)
     assert (ran.code, ran.out, ran.err) == (0, "ok  config  my-kernel  build.toml and the files that it names\n", "")
+
+
+@pytest.mark.parametrize(("named", "hint"), [("/nothing/x.cpp", None), ("../beside/kernl.cpp", "../beside/kernel.cpp")])
+def test_a_missing_file_elsewhere_is_named_as_it_is_spelled(tmp_path: Path, cli: Cli, named: str, hint: str) -> None:
+    small = SmallProject(tmp_path / "project", "my-kernel").write()
+    (tmp_path / "beside").mkdir()
+    (tmp_path / "beside/kernel.cpp").touch()
+    toml = small.root / "build.toml"
+    toml.write_text(toml.read_text().replace("cpu/kernel.cpp", named))
+    what = f"source file does not exist: {named}"
+    ran = cli("check", "config", "-C", small.root)
+    assert what in ran.err
+    assert (f"did you mean {hint}?" in ran.err) == (hint is not None)
+    (package,) = load_project(small.root).packages
+    with pytest.raises(InputError) as told:
+        refuse_missing(package, {("kernel", "cpu"): (named,)})
+    assert [(p.what, p.hint) for p in told.value.problems] == [(what, f"did you mean {hint}?" if hint else None)]
 
 
 def test_files_that_do_not_exist_are_found_in_every_package_in_one_run(tmp_path: Path, cli: Cli) -> None:

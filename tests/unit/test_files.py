@@ -12,7 +12,7 @@ import pytest
 
 from hubkernels.errors import EnvironmentLacksError, InputError
 from hubkernels.host import files
-from hubkernels.host.files import FileHashes, follow, replace_folder, write_atomically
+from hubkernels.host.files import FileHashes, follow, hash_file, replace_folder, write_atomically
 from hubkernels.host.store import Store
 from hubkernels.host.tree import write_tree
 
@@ -106,6 +106,16 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     assert store.get(name) is None
     store.put(name, b"content")
     assert store.get(name) == b"content"
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe"])
+def test_what_is_no_regular_file_has_no_hash(tmp_path: Path, kind: str) -> None:
+    """It may have come where a file was, on another branch."""
+    path = tmp_path / "x.h"
+    path.mkdir() if kind == "folder" else os.mkfifo(path)
+    assert FileHashes(tmp_path / "hashes.json").sha256(str(path)) is None
+    with pytest.raises(EnvironmentLacksError, match=r"cannot read .*x\.h"):
+        hash_file(path)
 
 
 def test_the_links_on_a_way_are_told_and_a_circle_ends(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hubkernels.config.flags import why_refused, why_suspicious
+from tests.conftest import Cli, SmallProject
 
 
 @pytest.mark.parametrize(
@@ -57,6 +58,24 @@ def test_a_search_for_headers_that_is_not_known_is_refused_with_the_way_out(word
     assert refused
     assert "searches for headers in a way that is not supported" in refused[0]
     assert "write -I, -iquote, -isystem or -idirafter" in str(refused[1])
+
+
+@pytest.mark.parametrize("word", ["-o", "-ofoo", "-o/etc/foo"])
+def test_where_an_object_goes_is_the_builders_to_say(word: str) -> None:
+    refused = why_refused(word)
+    assert refused
+    assert "the builder's to give" in refused[0]
+
+
+@pytest.mark.parametrize("word", ["-I", "-isystem", "-include", "-D", "-x"])
+def test_a_list_does_not_end_in_a_flag_that_takes_a_word(small: SmallProject, cli: Cli, word: str) -> None:
+    """It would take the builder's own next word."""
+    toml = small.root / "build.toml"
+    toml.write_text(toml.read_text().replace("[kernel.cpu]", f'[kernel.cpu]\ncxx-flags = ["-DA", "{word}"]'))
+    ran = cli("check", "config", "-C", small.root)
+    assert ran.code == 2
+    assert f"cxx-flags ends in a flag that takes a word: '{word}'" in ran.err
+    assert "cxx-flags[1]" in ran.err
 
 
 def test_a_folder_below_the_compilers_own_is_refused_as_a_word_of_its_own() -> None:

@@ -173,6 +173,16 @@ def test_the_command_line_starts_without_the_slow_imports() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_a_verb_imports_no_library_for_schemas() -> None:
+    """As typer does from 0.29 on: 70 ms of a build without a change, which takes 250."""
+    code = (
+        "import sys; from hubkernels.cli.app import main; main(['list-variants', '--project', '/'])\n"
+        "print('pydantic' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
 @pytest.mark.parametrize("words", [["--help"], ["--version"], ["build", "--help"], ["completions", "bash"]])
 def test_what_reads_no_build_toml_imports_no_reader_of_it(words: list[str]) -> None:
     """A tenth of a second is what `--help` may take; the readers alone are a quarter of that."""

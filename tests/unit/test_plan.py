@@ -47,6 +47,7 @@ INPUTS = Inputs(
         ScannedSource(Source("cpu/a b$.cpp", ("-Iinclude", "-mavx2")), (("cpu/a b$.cpp", "s1"),), False),
     ),
     python=(("__init__.py", "torch-ext/my_kernel/__init__.py", "p0"),),
+    folder="/project",
 )
 
 
@@ -147,6 +148,24 @@ def test_only_sources_that_mention_it_are_compiled_with_the_id() -> None:
     define = f"-DTORCH_EXTENSION_NAME={made().op_id}"
     assert define in binding.command
     assert define not in kernel.command
+
+
+def test_only_the_machines_own_folders_have_other_names() -> None:
+    """One whose name begins alike, or ends so, is another folder: two commands would be one."""
+    words = ["-I/site/torch", "-I/site/torch/include", "-isystem/site/torch", '"/site/torch/x.h"']
+    assert [TOOLS.portable(word) for word in words] == ["-Itorch", "-Itorch/include", "-isystemtorch", '"torch/x.h"']
+    for other in ("-I/site/torchvision/include", "-I/site/torch-extra", "-I/other/site/torch", "-I/site/torch.old"):
+        assert TOOLS.portable(other) == other
+
+
+def test_debug_information_of_sanitized_objects_names_no_checkout() -> None:
+    """They are kept for every checkout."""
+    word = f"-ffile-prefix-map={INPUTS.folder}=."
+    assert not any(word in step.command for step in made().steps)
+    sanitized = made(tools=replace(TOOLS, sanitizers=("address",)))
+    assert all(word in step.command for step in sanitized.steps if step.verb == "compile")
+    moved = made(replace(INPUTS, folder="/elsewhere"), tools=replace(TOOLS, sanitizers=("address",)))
+    assert moved.op_id == sanitized.op_id
 
 
 def test_the_target_version_is_spelled_as_torch_reads_it() -> None:

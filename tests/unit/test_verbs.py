@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 
 from hubkernels.build.select import candidates
 from hubkernels.config import load_project
@@ -42,6 +46,16 @@ def test_list_variants_as_json_has_the_same_facts(small: SmallProject, cli: Cli)
     assert all(rejected.values())
     assert "general.backends does not name xpu" in rejected[XPU]
     assert sorted((*accepted, *rejected)) == sorted(variants(small))
+
+
+def test_a_reader_that_has_gone_ends_a_verb_as_the_signal_would(small: SmallProject) -> None:
+    """`list-variants | head`: no check has failed."""
+    command = [sys.executable, "-m", "hubkernels.cli", "list-variants", "--project", str(small.root)]
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
 
 
 def test_list_variants_writes_nothing(small: SmallProject, cli: Cli) -> None:

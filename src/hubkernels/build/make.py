@@ -17,6 +17,7 @@ from hubkernels.build.planner import Planner, toolchain_facts
 from hubkernels.build.report import Report
 from hubkernels.build.run import STUBS, Workplace, keep_outputs, run_steps, take
 from hubkernels.build.settings import limit_jobs
+from hubkernels.build.work import locked
 from hubkernels.errors import HubkernelsError, InputError, Problem
 from hubkernels.host.git import git_state
 from hubkernels.model.artifact import Artifact
@@ -56,6 +57,16 @@ class Job:
                 require_portable(library, self.variant, torch, lambda: self._objects(scratch))
                 self._keep((step for step in steps if step.verb == "link"), scratch)
             return publish(self.plan, staged, self.places.artifact(self.package.name, self.variant.tag), provenance)
+
+    def compile(self, folder: Path) -> None:
+        """Put the objects of the plan into a folder: those that are kept, and the others made again."""
+        inputs = self.planner.hashes.looked_at()
+        missing = take(self.plan, self.planner.store, folder, linked=False)
+        if steps := tuple(step for step in missing if step.verb == "compile"):
+            with locked(self.places.work, self.report):
+                self._run(steps, folder)
+                self._refuse_changes(inputs)
+                self._keep(steps, folder)
 
     def _run(self, steps: tuple[Step, ...], scratch: Path) -> None:
         if not steps:
@@ -111,7 +122,7 @@ class Job:
         return {
             "builder": {"hubkernels": __version__, "door": "kernel-builder build"},
             "toolchain": {} if noarch else toolchain_facts(self.planner.tools()),
-            "git": git_state(self.package.root, self.planner.environment),
+            "git": git_state(self.package.root, self.planner.environment, self.planner.own_files()),
         }
 
 

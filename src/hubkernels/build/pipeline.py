@@ -84,6 +84,15 @@ class Builder:
         self.planned.setdefault(package.name, made)
         return Artifact(package.name, variant.tag, made.op_id, folder, fresh=False)
 
+    def compile(self, made: BuildPlan, package: Package, variant: AnyVariant, folder: Path, report: Report) -> bool:
+        """Put the objects of an artifact into a folder; False, and nothing done, where it is not up to date."""
+        if not is_current(made, self.places.artifact(package.name, variant.tag)):
+            return False
+        from hubkernels.build.make import Job  # noqa: PLC0415 - costs a no-change build 100 ms
+
+        Job(self.planner, self.places, package, variant, made, report).compile(folder)
+        return True
+
     def _tell_cache(self, report: Report) -> None:
         """Say once why the cache is not the usual one. Raises the error of one that was asked for to no use."""
         self.cache.require()

@@ -39,10 +39,11 @@ Python = Sequence[tuple[str, str, str]]
 
 @dataclass(frozen=True)
 class Inputs:
-    """Everything that a build reads."""
+    """Everything that a build reads. folder: the package's, without links."""
 
     sources: tuple[ScannedSource, ...]
     python: Python
+    folder: str
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def plan(package: Package, variant: Variant, tools: Toolchain, inputs: Inputs) -
     content = _Content(package, variant, OPS_PY, inputs.python)
     op_id = content.op_id(objects=keys, link=tools.link_key())
     steps = [
-        _compile_step(scanned, variant, tools, (op_id, f"{_name(key, op_id, scanned)}.o"))
+        _compile_step(scanned, inputs, variant, tools, (op_id, f"{_name(key, op_id, scanned)}.o"))
         for scanned, key in zip(inputs.sources, keys, strict=True)
     ]
     if not tools.sanitizers:
@@ -116,7 +117,9 @@ def _name(key: str, op_id: str, scanned: ScannedSource) -> str:
     return _digest([key, op_id if scanned.reads_id else None])[:NAME_LENGTH]
 
 
-def _compile_step(scanned: ScannedSource, variant: Variant, tools: Toolchain, made: tuple[str, str]) -> Step:
+def _compile_step(
+    scanned: ScannedSource, inputs: Inputs, variant: Variant, tools: Toolchain, made: tuple[str, str]
+) -> Step:
     op_id, output = made
     path = scanned.source.path
     command = (
@@ -126,6 +129,8 @@ def _compile_step(scanned: ScannedSource, variant: Variant, tools: Toolchain, ma
         *((f"-D{ID_MACRO.decode()}={op_id}",) if scanned.reads_id else ()),
         *tools.search_path(),
         *tools.prefix_maps(),
+        # Debug information, which sanitizers alone have, names the folder where the compiler ran.
+        *((f"-ffile-prefix-map={inputs.folder}=.",) if tools.sanitizers else ()),
         "-c",
         path,
         "-o",

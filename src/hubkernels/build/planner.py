@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 
 from hubkernels.build.archs import with_known_devices
@@ -54,7 +55,8 @@ class Planner:
         )
         if isinstance(variant, NoarchVariant):
             return plan_noarch(with_known_devices(package, load_variant_table()), variant, python)
-        return plan(package, variant, self.tools(), Inputs(self.scan(package, variant), python))
+        inputs = Inputs(self.scan(package, variant), python, os.path.realpath(package.root))
+        return plan(package, variant, self.tools(), inputs)
 
     def scan(self, package: Package, variant: Variant) -> tuple[ScannedSource, ...]:
         """The sources of one variant and all that they include."""
@@ -75,10 +77,16 @@ class Planner:
         scanner = self._scanner(package, variant)
         return frozenset(s.path for s in self._sources(package, variant) if scanner.remembered([s]) is None)
 
+    def own_files(self) -> frozenset[str]:
+        """Files looked at since the last `renew` that are not the toolchain's."""
+        files = self.hashes.looked_at()
+        return files if self._headers is None else frozenset(f for f in files if not self._headers.owns(f))
+
     def renew(self) -> None:
         """Look at every file anew: what was read earlier in this run may have changed since."""
         self.hashes.renew()
         self._headers = None
+        self._tools = None  # the compiler is files too
 
     def _sources(self, package: Package, variant: Variant) -> tuple[Source, ...]:
         return compiled_sources(package, variant, self.tools().compiler.family)

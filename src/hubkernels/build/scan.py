@@ -21,11 +21,11 @@ from hubkernels.build.asks import asked
 from hubkernels.build.failure import Failure, explain_failures
 from hubkernels.build.includes import Headers, Includes, keep, recall
 from hubkernels.build.once import passed_over
-from hubkernels.build.search import Around, Search, is_absent, precompiled, search_folders
+from hubkernels.build.search import PRECOMPILED, Around, Search, is_absent, search_folders
 from hubkernels.build.sources import Source
 from hubkernels.build.unseen import unseen
 from hubkernels.host.cpu import cpu_identity
-from hubkernels.host.files import FileHashes, changed_since, read_errors
+from hubkernels.host.files import FileHashes, changed_since, read_errors, read_regular
 from hubkernels.host.process import run
 from hubkernels.host.store import Store
 from hubkernels.model.variant import Variant
@@ -133,7 +133,7 @@ class Scanner:
 
     def _holds(self, found: Includes) -> bool:
         return (
-            all(self._sha256(path) == digest for path, digest in found.own.items())
+            all((self._sha256(path) or "") == digest for path, digest in found.own.items())
             and all(is_absent(self._full(path)) for path in found.absent)
             and self.headers.hold(found.headers)
             and self.headers.lack(found.shadows)
@@ -154,13 +154,14 @@ class Scanner:
             search = Search(self.root, source.flags, self._toolchain_folders())
             roots = search.roots(own)
             names = search.names(paths, roots)
-            self._refuse_precompiled(roots, names)
+            near = search.near(roots, names)
+            _refuse_precompiled(near)
             asked_for, clear = self._asked_for(source, search, roots, paths)
             text = "" if clear else self._preprocessed(source)
         except _RefusedError as refusal:
             return Failure(source.path, self.variant.tag, str(refusal))
         twins = set(passed_over(texts, source.flags, self.root, self._sha256))
-        around = search.near(roots, names) | search.far(paths) | asked_for
+        around = near | search.far(paths) | asked_for
         known = {os.path.normpath(path) for path in own}
         own += sorted({p for p in asked_for.there if not self.headers.owns(p) and os.path.normpath(p) not in known})
         own += sorted(twins.difference(own))
@@ -206,12 +207,6 @@ class Scanner:
         if why := unseen(texts, source.flags, self.tools.compiler, whole):
             raise _RefusedError(why)
 
-    def _refuse_precompiled(self, roots: Iterable[str], names: Iterable[str]) -> None:
-        for path in precompiled(roots, names):
-            if os.path.exists(self._full(path)):  # noqa: PTH110 - thousands a source
-                why = "the compiler would read it in the header's stead, and does not list it; delete it"
-                raise _RefusedError(f"{path} is a precompiled header: {why}")
-
     def _asked_for(
         self, source: Source, search: Search, roots: Iterable[str], paths: Sequence[str]
     ) -> tuple[Around, bool]:
@@ -238,8 +233,10 @@ class Scanner:
     def _text(self, path: str) -> bytes:
         """Raises EnvironmentLacksError for a file that went since it was listed, or whose name is no text."""
         full = Path(self._full(path))
+        if full.is_char_device():  # /dev/null
+            return b""
         with read_errors(full):
-            return full.read_bytes()
+            return read_regular(full)
 
     def _sha256(self, path: str) -> str | None:
         return self.hashes.sha256(self._full(path))
@@ -247,6 +244,12 @@ class Scanner:
 
 class _RefusedError(Exception):
     """Why a source cannot be scanned, in words."""
+
+
+def _refuse_precompiled(near: Around) -> None:
+    if made := sorted(path for path in near.there if path.endswith(PRECOMPILED)):
+        why = "the compiler would read it in the header's stead, and does not list it; delete it"
+        raise _RefusedError(f"{made[0]} is a precompiled header: {why}")
 
 
 def _hash(text: str) -> str:

@@ -10,6 +10,9 @@ from itertools import product
 from pathlib import Path
 
 SEARCH_FLAGS = ("-I", "-isystem", "-iquote", "-idirafter")
+PRECOMPILED = (".gch", ".pch")
+"""Ends of what a compiler reads in the stead of a header beside it."""
+
 _SEARCH_FLAG = re.compile(rf"(?:{'|'.join(SEARCH_FLAGS)})(.*)", re.DOTALL)
 
 
@@ -101,8 +104,8 @@ class Search:
         return {os.path.relpath(path, root) for path in paths for root in _above(path, known)}
 
     def near(self, roots: Iterable[str], names: Iterable[str]) -> Around:
-        """What files of these names, or headers made of them, lie in the roots."""
-        return look(self.root, product(roots, {*names, *precompiled([""], names)}))
+        """What lies in the roots under these names: files, and precompiled headers."""
+        return look(self.root, product(roots, {*names, *(f"{name}{end}" for name in names for end in PRECOMPILED)}))
 
     def far(self, paths: Iterable[str]) -> Around:
         """What would come first in a folder of the toolchain.
@@ -135,11 +138,6 @@ class Search:
         """Folders, and where links lead: g++ tells a header of the system by either, whichever is shorter."""
         full = ((folder, os.path.join(self.root, folder)) for folder in folders)  # noqa: PTH118
         return dict.fromkeys(each for folder, place in full for each in (folder, os.path.realpath(place)))
-
-
-def precompiled(roots: Iterable[str], names: Iterable[str]) -> Iterator[str]:
-    """Where precompiled headers of these names would be."""
-    return (os.path.join(root, f"{name}{end}") for root in roots for name in names for end in (".gch", ".pch"))  # noqa: PTH118 - thousands a source
 
 
 def _above(path: str, roots: Iterable[str]) -> Iterator[str]:

@@ -70,6 +70,16 @@ def client_variables(
     return {"LOCAL_KERNELS": ":".join((*entries, *([own] if own else [])))}, tuple(without)
 
 
+def cut_by_a_colon(folder: Path) -> str | None:
+    """Why lists of folders cannot name those of a project, in words; None where they can."""
+    path = str(folder.absolute())
+    if os.pathsep not in path:
+        return None
+    return (
+        f"{path} has a colon, which ends an entry of PYTHONPATH and its kin: nothing in it is found by them; rename it"
+    )
+
+
 def importable(package: Package, variant: str, places: Places) -> Path | None:
     """A folder for PYTHONPATH in which the artifact has the package's name; None while it is not built."""
     artifact = built(places.package(package.name)).get(variant)

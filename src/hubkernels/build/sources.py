@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -191,7 +192,12 @@ def refuse_missing(package: Package, sources: Mapping[Key, Sequence[str]]) -> No
         return
     _, problems = find_tables(package)
     for key, index, path in missing:
-        siblings = (package.root / path).parent
-        known = [p.relative_to(package.root).as_posix() for p in siblings.glob("*") if p.is_file()]
-        problems.add((*key, "src", index), f"source file does not exist: {path}", nearest(path, known))
+        problems.add((*key, "src", index), f"source file does not exist: {path}", nearest_file(package.root, path))
     problems.raise_if_any()
+
+
+def nearest_file(root: Path, name: str) -> str | None:
+    """A hint at what lies beside a path from ``root`` where nothing is, in the same spelling."""
+    folder, _ = os.path.split(name)
+    beside = (os.path.join(folder, path.name) for path in (root / folder).glob("*"))  # noqa: PTH118 - keeps the spelling
+    return nearest(name, list(beside))

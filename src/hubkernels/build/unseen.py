@@ -9,7 +9,7 @@ from hubkernels.build.asks import code, literals_joined
 from hubkernels.model.version import Version
 from hubkernels.toolchain.compiler import Compiler
 
-_READS_UNSEEN = re.compile(rb"\.(incbin|include)(?:\s|\\t)*\\*\"")
+_READS_UNSEEN = re.compile(rb"\.(incbin|include)(?:\s|\\t)*\\*\"", re.IGNORECASE)
 """Directives of the assembler, with the quote that follows: a comment may speak of them."""
 _ASM = re.compile(rb"\b_*asm_*\b")
 _STAMP = re.compile(rb"\b__TIMESTAMP__\b")

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from hubkernels.build.select import BINDING_ALONE, BOUNDS, candidates, without_sections
-from hubkernels.build.sources import shipped_python
+from hubkernels.build.sources import nearest_file, shipped_python
 from hubkernels.config.document import Problems, RawTable
 from hubkernels.config.load import find_tables, read_files
 from hubkernels.config.positions import KeyPath
 from hubkernels.config.variant_table import VariantRow, load_variant_table
-from hubkernels.errors import InputError, Problem, nearest
+from hubkernels.errors import InputError, Problem
 from hubkernels.model.project import PACKAGE_NAME, Package, Torch
 from hubkernels.model.variant import Variant
 
@@ -61,18 +61,13 @@ def _files(package: Package, table: RawTable, problems: Problems) -> None:
     """Sources, case files and folders of headers that do not exist."""
     for path, name in _listed(table, "src"):
         if not (package.root / name).is_file():
-            problems.add(path, f"source file does not exist: {name}", _near(package.root, name))
+            problems.add(path, f"source file does not exist: {name}", nearest_file(package.root, name))
     for path, name in _items(table, ("parity",)):
         if not (package.root / name).is_file():
-            problems.add(path, f"case file does not exist: {name}", _near(package.root, name))
+            problems.add(path, f"case file does not exist: {name}", nearest_file(package.root, name))
     for path, name in _listed(table, "include"):
         if not (package.root / name).is_dir():
-            problems.warn(path, f"include folder does not exist: {name}", _near(package.root, name))
-
-
-def _near(root: Path, name: str) -> str | None:
-    beside = (root / name).parent
-    return nearest(name, [path.relative_to(root).as_posix() for path in beside.glob("*")] if ".." not in name else ())
+            problems.warn(path, f"include folder does not exist: {name}", nearest_file(package.root, name))
 
 
 def _listed(table: RawTable, key: str) -> Iterator[tuple[KeyPath, str]]:

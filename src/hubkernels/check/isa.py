@@ -10,14 +10,13 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from hubkernels.check.violation import Violation, collect
 from hubkernels.errors import EnvironmentLacksError, Problem
 from hubkernels.host.process import run
-from hubkernels.host.store import Store
 from hubkernels.model.isa import BEFORE_AVX512, EVERY_MACHINE, WIDE, reach
 from hubkernels.model.plan import BuildPlan
 
@@ -82,21 +81,23 @@ class IsaReport:
     warnings: tuple[Violation, ...]
 
 
-def check_isa(plan: BuildPlan, store: Store, environment: Mapping[str, str]) -> IsaReport | Problem:
-    """Look at the objects of a plan, where builds keep them; or tell why there is nothing to look at."""
+def check_isa(
+    plan: BuildPlan, compile_to: Callable[[Path], bool], environment: Mapping[str, str]
+) -> IsaReport | Problem:
+    """Look at the objects of a plan, or tell why there is nothing to look at.
+
+    compile_to: puts them into a folder; tells whether the artifact is up to date, without which it does nothing.
+    """
     steps = [step for step in plan.steps if step.verb == "compile"]
     if not plan.variant.endswith("x86_64-linux") or not any(isa_flags(step.command) for step in steps):
         return Problem(f"no source of {plan.variant} has flags of an instruction set of x86-64, whose code is read")
     with tempfile.TemporaryDirectory() as folder:
+        if not compile_to(Path(folder)):
+            return Problem(f"{plan.variant} is not built as its sources are now", hint="run `kernel-builder build`")
         objects = [IsaObject(s.subject, isa_flags(s.command), Path(folder) / s.output) for s in steps]
-        if gone := [made.source for made in objects if not store.take(made.path.name, made.path)]:
-            return Problem(f"the cache has no object of {', '.join(gone)} for {plan.variant}", hint=_BUILD)
         found = list(check_objects(objects, environment))
     wrong, doubtful = ([(f.source, f.what) for f in found if f.fatal == fatal] for fatal in (True, False))
     return IsaReport(plan.variant, len(objects), collect(plan.variant, wrong), collect(plan.variant, doubtful))
-
-
-_BUILD = "run `kernel-builder build`; where that says up to date, `clean` and `clean --cache` before it"
 
 
 def isa_flags(command: Iterable[str]) -> frozenset[str]:

@@ -31,6 +31,7 @@ from hubkernels.cli import (
 from hubkernels.cli.checks import ALIASES
 from hubkernels.cli.console import fail, note
 from hubkernels.cli.hash import hash_artifacts
+from hubkernels.cli.options import settle
 from hubkernels.errors import ENVIRONMENT_LACKS, INPUT_WRONG, HubkernelsError, Problem
 
 app = typer.Typer(
@@ -116,4 +117,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return fail((usage_problem(failure),), INPUT_WRONG, json="--json" in wishes)
         show()
         return INPUT_WRONG
+    finally:
+        settle()
     return status if isinstance(status, int) else 0

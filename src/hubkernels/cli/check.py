@@ -78,7 +78,6 @@ def check(  # noqa: PLR0913, PLR0917 - one parameter an option
         verdicts += found
         if not json:
             columns([row for verdict in found for row in verdict.rows()])
-    builder.settle()
     if json:
         say_json([verdict.to_json() for verdict in verdicts])
     else:
@@ -112,7 +111,7 @@ def alias(name: str) -> Callable[..., int]:
         json: Json = False,
     ) -> int:
         names = [*(packages or ()), *(package or ())]
-        return check([name], names, variant, project, jobs, memory, since, debug, json)
+        return check([name], names, variant, project, jobs=jobs, memory=memory, since=since, debug=debug, json=json)
 
     run.__doc__ = f"The same as `check {name}`."
     return run

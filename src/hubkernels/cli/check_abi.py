@@ -55,7 +55,7 @@ def check_abi(  # noqa: PLR0913, PLR0917 - one parameter an option
         problems.append(Problem("--macos: no library for macOS is built or read here", hint="leave it out"))
     if problems:
         raise InputError(*problems)
-    return check(["abi"], names, variant, project, jobs, memory, since, debug, json)
+    return check(["abi"], names, variant, project, jobs=jobs, memory=memory, since=since, debug=debug, json=json)
 
 
 def _beyond_policy(manylinux: str, python_abi: str) -> Iterator[Problem]:

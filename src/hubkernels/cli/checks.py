@@ -6,9 +6,11 @@ The function looks at one package. It imports what it calls itself, so that the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from hubkernels.cli.console import report_text
 from hubkernels.errors import InputError, Problem
 
 if TYPE_CHECKING:
@@ -117,8 +119,11 @@ def _isa(subject: Subject) -> Outcome:
     from hubkernels.check.isa import IsaReport, check_isa  # noqa: PLC0415
 
     builder, package = subject.builder, subject.package
-    plans = (builder.plan(package, each) for each in choose(builder.decide(package), package, subject.variants))
-    found = [check_isa(plan, builder.cache.store, builder.environment) for plan in plans]
+    found = []
+    for variant in choose(builder.decide(package), package, subject.variants):
+        plan = builder.plan(package, variant)
+        compile_to = partial(builder.compile, plan, package, variant, report=report_text)
+        found.append(check_isa(plan, compile_to, builder.environment))
     read = [report for report in found if isinstance(report, IsaReport)]
     unread = tuple(problem for problem in found if isinstance(problem, Problem))
     outcome = _found(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -13,8 +16,19 @@ if TYPE_CHECKING:
     from hubkernels.build.report import Progress
 
 
+def _write(text: str, *, err: bool = False) -> None:
+    """Print a line. Ends the program, as the signal would, where the reader has gone: `kernel-builder plan | head`."""
+    try:
+        typer.echo(text, err=err)
+    except BrokenPipeError as gone:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, (sys.stderr if err else sys.stdout).fileno())  # what is left in it is flushed at the end
+        os.close(nowhere)
+        raise SystemExit(128 + signal.SIGPIPE) from gone
+
+
 def say(text: str = "") -> None:
-    typer.echo(text)
+    _write(text)
 
 
 def _dumps(value: object, indent: int | None = None) -> str:
@@ -24,11 +38,11 @@ def _dumps(value: object, indent: int | None = None) -> str:
 
 
 def say_json(value: object) -> None:
-    typer.echo(_dumps(value, indent=2))
+    _write(_dumps(value, indent=2))
 
 
 def note(text: str) -> None:
-    typer.echo(text, err=True)
+    _write(text, err=True)
 
 
 def say_problems(problems: Iterable[Problem]) -> None:
@@ -66,7 +80,7 @@ def report_text(event: Progress | str) -> None:
 def report(event: Progress | str) -> None:
     """Print what a running build tells."""
     line = event if isinstance(event, str) else f"[{event.finished}/{event.total}] {event.label}"
-    typer.echo(line, err=True)
+    _write(line, err=True)
 
 
 def columns(rows: Sequence[Sequence[str]]) -> None:

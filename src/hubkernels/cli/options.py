@@ -87,6 +87,9 @@ def settings(
     return Settings(jobs or usable_cores(), budget, verbose=verbose, keep_scratch=debug, sanitizers=sanitizers)
 
 
+_opened: list[Builder] = []
+
+
 def open_readable(folder: Path, words: Sequence[str] | None, how: Settings | None = None) -> tuple[Builder, Target]:
     """The builder of a project on this machine, and what the words mean.
 
@@ -96,7 +99,15 @@ def open_readable(folder: Path, words: Sequence[str] | None, how: Settings | Non
 
     target = find_target(folder, words or ())
     say_warnings(dict.fromkeys(warning for package in target.packages for warning in package.warnings))
-    return Builder(target.project, os.environ, how or settings()), target
+    builder = Builder(target.project, os.environ, how or settings())
+    _opened.append(builder)
+    return builder, target
+
+
+def settle() -> None:
+    """At the end of a verb, whatever it did: what its builders read is remembered, and the cache trimmed."""
+    while _opened:
+        _opened.pop().settle()
 
 
 def open_target(

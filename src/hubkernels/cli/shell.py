@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,9 +23,13 @@ from hubkernels.cli.options import (
     Verbose,
     open_target,
     settings,
+    settle,
 )
 from hubkernels.cli.target import lone_package
 from hubkernels.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    from hubkernels.build.pipeline import Builder
 
 OneVariant = Annotated[
     str | None,
@@ -67,7 +71,7 @@ def devshell(  # noqa: PLR0913, PLR0917 - one parameter an option
         **compiler_variables(package, chosen, builder.tools(), os.environ),
         **python_variables([folder] if folder else [], os.environ),
     }
-    _enter(variables, command, print_env=print_env, json=json)
+    _enter(builder, variables, command, print_env=print_env, json=json)
 
 
 def serve(  # noqa: PLR0913, PLR0917 - one parameter an option
@@ -98,11 +102,15 @@ def serve(  # noqa: PLR0913, PLR0917 - one parameter an option
     for line in without:
         report(line)
     variables = {**python_variables([folder for folder in folders if folder], os.environ), **for_client}
-    _enter(variables, command, print_env=print_env, json=json)
+    _enter(builder, variables, command, print_env=print_env, json=json)
 
 
-def _enter(variables: Mapping[str, str], command: str | None, *, print_env: bool, json: bool) -> None:
+def _enter(builder: Builder, variables: Mapping[str, str], command: str | None, *, print_env: bool, json: bool) -> None:
     """Print the variables, or go on as a shell that has them."""
+    from hubkernels.build.shell import cut_by_a_colon  # noqa: PLC0415 - `--help` does without
+
+    if why := cut_by_a_colon(builder.project.root):
+        report(why)
     if print_env:
         import shlex  # noqa: PLC0415 - `--help` does without
 
@@ -110,6 +118,8 @@ def _enter(variables: Mapping[str, str], command: str | None, *, print_env: bool
         say_json(dict(variables)) if json else say("\n".join(lines))
         return
     from hubkernels.host.process import become  # noqa: PLC0415 - `--help` does without
+
+    settle()  # this process is the shell from here on
 
     environment = {**os.environ, **variables}
     shell = ("/bin/sh", "-c", command) if command is not None else (environment.get("SHELL") or "/bin/sh",)

@@ -6,11 +6,12 @@ import re
 
 from hubkernels.model.backend import BACKENDS
 
-_OURS = frozenset({"", "-", "-o", "-c", "-E", "-S", "-fsyntax-only", "-fgnu-unique", "-ccbin", "-odir"})
-_OURS_BY_START = (
-    *("-M", "-Wp,", "-Xpreprocessor", "-save-temps", "--save-temps", "--output-file", "--output-directory"),
-    *("--compiler-bindir", "-ccbin=", "-wrapper", "-specs=", "--specs="),
+_OURS = re.compile(
+    r"|-|-[cES]|-o.*|-fsyntax-only|-fgnu-unique|-ccbin"
+    r"|(?:-M|-Wp,|-Xpreprocessor|--?save-temps|--output-file|--output-directory|--compiler-bindir|-ccbin=|-wrapper).*"
+    r"|--?specs=.*"
 )
+"""Flags that are the builder's to give."""
 _READ_UNSEEN = (
     *("-B", "--prefix", "--sysroot", "-isysroot", "--gcc-toolchain", "--gcc-install-dir", "--config", "-Xclang"),
     *("-Xassembler", "-Wa,-I", "-fno-integrated-as", "-no-integrated-as", "-fplugin", "-fpass-plugin", "-fmodule"),
@@ -50,6 +51,17 @@ _ARCHS_BY_START = ("-gencode", "--generate-code", "-arch", "--gpu-architecture",
 _NATIVE = frozenset({"-march=native", "-mcpu=native", "-mtune=native"})
 
 
+_TAKES_A_WORD = frozenset({*_SEARCHED, "-include", "-imacros", "-D", "-U", "-x", "-Xassembler", "-Xclang"})
+"""Flags that take the next word, whatever it is."""
+
+
+def why_unfinished(word: str) -> tuple[str, str] | None:
+    """What is wrong with a word that is the last of its list, and a hint."""
+    if word in _TAKES_A_WORD:
+        return f"ends in a flag that takes a word: {word!r}", "write that word behind it, or without a space in one"
+    return None
+
+
 def why_refused(word: str, before: str = "") -> tuple[str, str | None] | None:
     """What is wrong with a word, and a hint. before: the word before it."""
     if "$<" in word:
@@ -57,7 +69,7 @@ def why_refused(word: str, before: str = "") -> tuple[str, str | None] | None:
     if word.startswith(("@", *_FROM_FILE)) or ",@" in word or (word.startswith("-X") and "=@" in word):
         return f"reads flags from a file: {word}", "write its flags here: a change of the file would not be seen"
     to_assembler = word.split(",")[1:] if word.startswith("-Wa,") else []
-    if word in _OURS or word.startswith(_OURS_BY_START) or any(part.startswith(_FILES_OF_AS) for part in to_assembler):
+    if _OURS.fullmatch(word) or any(part.startswith(_FILES_OF_AS) for part in to_assembler):
         return f"has a flag that is the builder's to give: {word!r}", None
     if word.startswith(_READ_UNSEEN):
         hint = "a change of it would not be seen: leave it to a script that CXX names, which is known by what it does"

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from hubkernels.config.document import Problems, RawTable
-from hubkernels.config.flags import why_refused, why_suspicious
+from hubkernels.config.flags import why_refused, why_suspicious, why_unfinished
 from hubkernels.config.positions import KeyPath
 from hubkernels.errors import did_you_mean
 from hubkernels.model.version import Version
@@ -92,7 +92,8 @@ class Reader:
         words = self.numbered_texts(key)
         before = ("", *(word for _, word in words))
         for (index, word), previous in zip(words, before, strict=False):
-            if refused := why_refused(word, previous):
+            last = index == words[-1][0]
+            if refused := why_refused(word, previous) or (why_unfinished(word) if last else None):
                 self.complain(f"{key} {refused[0]}", key, index, hint=refused[1])
             elif suspicious := why_suspicious(word):
                 self.warn(f"{key} {suspicious[0]}", key, index, hint=suspicious[1])

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from stat import S_ISREG
-from typing import Any
+from typing import Any, BinaryIO
 
 from hubkernels.errors import EnvironmentLacksError, Problem
 
@@ -29,12 +29,12 @@ Stamp = tuple[int, int, int, int]
 
 
 def stamp(path: str) -> Stamp | None:
-    """What changes whenever a file's content may have: size, both timestamps, inode. None where there is no file."""
+    """What changes whenever a file's content may have: size, both timestamps, inode. None where no regular file is."""
     try:
         found = os.stat(path)  # noqa: PTH116 - thousands a build, and Path costs as much as the call
     except (OSError, ValueError):  # a damaged memory can name what no file is called
         return None
-    return (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
+    return (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino) if S_ISREG(found.st_mode) else None
 
 
 def changed_since(path: str, moment_ns: int) -> bool:
@@ -66,7 +66,7 @@ class FileHashes:
         self._changed = False
 
     def sha256(self, path: str) -> str | None:
-        """The hash of a file's content, in hex; None where there is no such file."""
+        """The hash of a file's content, in hex; None where no regular file is."""
         if path in self._fresh:
             return self._fresh[path]
         now = stamp(path)
@@ -110,11 +110,17 @@ class FileHashes:
 
 def read_regular(path: str | Path) -> bytes:
     """The content of a file. Raises OSError for what is no regular file: a pipe would be waited for, for ever."""
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(handle, "rb") as file:
-        if not S_ISREG(os.fstat(handle).st_mode):
-            raise OSError(errno.EINVAL, "is no regular file")
+    with _open_regular(path) as file:
         return file.read()
+
+
+def _open_regular(path: str | Path) -> BinaryIO:
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    file = os.fdopen(handle, "rb")
+    if not S_ISREG(os.fstat(handle).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "is no regular file")
+    return file
 
 
 def follow(path: str, known: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
@@ -141,7 +147,7 @@ def follow(path: str, known: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
 def hash_file(path: Path) -> str:
     """SHA-256 of a file's content, in hex."""
     digest = hashlib.sha256()
-    with read_errors(path), path.open("rb") as file:
+    with read_errors(path), _open_regular(path) as file:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()

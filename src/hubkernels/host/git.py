@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,19 +17,32 @@ _OF_A_HOOK = frozenset(
 """Variables that name the repository whose hook we may be running in."""
 
 
-def git_state(folder: Path, environment: Mapping[str, str]) -> dict[str, Any] | None:
-    """Commit, and whether files below the folder differ from it; None outside a repository, or without git.
+def git_state(folder: Path, environment: Mapping[str, str], files: Iterable[str] = ()) -> dict[str, Any] | None:
+    """Commit, and whether files below the folder, or these, differ from it; None outside a repository, or without git.
 
     What builds make does not count: a repository need not ignore it.
     """
     try:
-        head = _git(folder, environment, "rev-parse", "HEAD")
-        status = _git(folder, environment, "status", "--porcelain", "--", ".", ":(exclude)build")
+        found = _git(folder, environment, "rev-parse", "--show-toplevel", "HEAD")
+        status = _git(folder, environment, "status", "--porcelain", "-z", "--no-renames")
     except EnvironmentLacksError:
         return None
-    if head.status or status.status:
+    if found.status or status.status:
         return None
-    return {"commit": head.output.strip(), "dirty": bool(status.output.strip())}
+    top, commit = found.output.splitlines()
+    changed = [os.path.join(top, entry[3:]) for entry in status.output.split("\0") if entry]  # noqa: PTH118 - keeps the slash
+    return {"commit": commit, "dirty": _touches(changed, os.path.realpath(folder), map(os.path.realpath, files))}
+
+
+def _touches(changed: Iterable[str], folder: str, files: Iterable[str]) -> bool:
+    """Whether changed paths, those of new folders with a slash at the end, lie in a folder or are files."""
+    made = f"{folder}/build/"
+    paths = [path for path in changed if not path.startswith(made)]
+    if any(path.startswith(f"{folder}/") or (path.endswith("/") and folder.startswith(path)) for path in paths):
+        return True
+    new = tuple(path for path in paths if path.endswith("/"))
+    known = set(paths)
+    return any(file in known or file.startswith(new) for file in files)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
@@ -20,6 +21,9 @@ from hubkernels.toolchain.sanitizer import sanitizer_flags
 LIBRARIES = ("torch_cpu", "torch", "c10")
 LOCAL_LINK = ("-shared", "-Wl,--no-as-needed,--build-id=none,-z,noexecstack")
 """Flags of a link for this machine alone: the compiler adds the machine's libraries, and symbols keep their names."""
+
+_BEFORE_A_PATH = ("-I", "-isystem", "-iquote", "-idirafter", "-include", "-imacros", "-L")
+"""Flags that a path may follow without a space."""
 
 _CXX20_TORCH = Version((2, 12))
 """Upstream compiles C++20 from this torch on and C++17 before."""
@@ -116,10 +120,19 @@ class Toolchain:
 
     def portable(self, text: str) -> str:
         """The text with this machine's folders replaced by names, for everything that is hashed."""
-        runtime = ((path, f"gcc/{name}") for name, path in self.compiler.runtime.items())
-        for path, name in (*runtime, *self._places):
-            text = text.replace(str(path), name)
-        return text
+        return self._machine_paths.sub(lambda found: self._names[found[0]], text)
+
+    @cached_property
+    def _names(self) -> dict[str, str]:
+        runtime = {str(path): f"gcc/{name}" for name, path in self.compiler.runtime.items()}
+        return runtime | {str(path): name for path, name in self._places}
+
+    @cached_property
+    def _machine_paths(self) -> re.Pattern[str]:
+        """Whole paths, the longest first: beside ``torch`` there may be a folder ``torchvision``."""
+        paths = sorted(self._names, key=len, reverse=True)
+        begins = "|".join((r"(?<![\w.+~/-])", *(f"(?<={flag})" for flag in _BEFORE_A_PATH)))
+        return re.compile(rf"(?:{begins})(?:{'|'.join(map(re.escape, paths))})(?![\w.+~-])")
 
     @cached_property
     def _places(self) -> tuple[tuple[Path, str], ...]:

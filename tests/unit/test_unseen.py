@@ -1,0 +1,83 @@
+"""What no list of files tells, by the texts alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hubkernels.build.names import named_in
+from hubkernels.build.once import passed_over
+from hubkernels.build.search import Search
+from hubkernels.build.unseen import unseen
+from hubkernels.host.files import hash_file
+from tests.unit.test_plan import TOOLS
+
+
+def why(text: bytes, preprocessed: str = "", flags: tuple[str, ...] = ()) -> str | None:
+    return unseen({"a.cpp": text}, flags, TOOLS.compiler, ("a.cpp, preprocessed,", lambda: preprocessed))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        rb'asm(".incbin \"t.bin\"");',
+        rb'asm(".INCBIN \"t.bin\"");',
+        rb'asm(".IncLude \"t.s\"");',
+        b'asm(R"(.include"t.s")");',
+        rb'asm("nop; .in" "clude \"t.s\"");',
+        b"const char* when = __TIMESTAMP__;",
+    ],
+)
+def test_a_text_that_brings_in_more_is_refused(text: bytes) -> None:
+    assert (why(text) or "").startswith("a.cpp has ")
+
+
+def test_macros_are_looked_through_where_there_is_assembly() -> None:
+    hidden = '.incbin "t.bin"'
+    assert why(b"int x;", hidden) is None
+    assert "preprocessed, has .incbin" in (why(b"asm(X);", hidden) or "")
+    assert "a flag has __TIMESTAMP__" in (why(b"int x;", flags=("-DT=__TIMESTAMP__",)) or "")
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (b'#include "a.h"\n# include <b/c.h>\n', ["a.h", "b/c.h"]),
+        (b'#include_next <a.h>\n%:include "b.h"\n#import "c.h"\n#embed <d.bin>\n', ["a.h", "b.h", "c.h", "d.bin"]),
+        (b"#include OTHER\n", [""]),
+        (b'#inc\\\nlude "a.h"\n#if __has_include(<b.h>)\n', ["a.h", "b.h"]),
+        (b"int include;\n", []),
+    ],
+)
+def test_the_files_that_a_text_names(text: bytes, names: list[str]) -> None:
+    assert list(named_in(text)) == names
+
+
+@pytest.mark.parametrize("once", [True, False])
+def test_a_file_that_is_as_one_before_it_may_have_been_passed_over(tmp_path: Path, once: bool) -> None:  # noqa: FBT001
+    (tmp_path / "a").mkdir()
+    text = b"#pragma once\n" if once else b"int x;\n"
+    (tmp_path / "a/x.h").write_bytes(text)
+    (tmp_path / "x.h").write_bytes(text)
+    texts = {"s.cpp": b'#include "x.h"\n#include <x.h>\n', "x.h": text}
+    found = passed_over(texts, ("-Ia",), tmp_path, lambda path: hash_file(tmp_path / path))
+    assert set(found) == ({"a/x.h"} if once else set())
+
+
+def test_where_headers_are_looked_for(tmp_path: Path) -> None:
+    for path in ("src", "inc/hk", "sys", "late"):
+        (tmp_path / path).mkdir(parents=True)
+    for path in ("src/s.cpp", "inc/hk/x.h", "late/y.h"):
+        (tmp_path / path).touch()
+    late = str(tmp_path / "late")
+    search = Search(tmp_path, ("-Iinc", "-include", "x.h"), (str(tmp_path / "sys"), late))
+    paths = ["src/s.cpp", "inc/hk/x.h", f"{late}/y.h"]
+    roots = search.roots(paths[:2])
+    assert roots == {"src", "inc", "inc/hk", "."}
+    names = search.names(paths, roots)
+    assert {"hk/x.h", "x.h", "y.h", "s.cpp"} <= names
+    near = search.near(roots, names)
+    assert {"src/x.h", "src/hk", "inc/y.h", "./inc/x.h"} & near.absent >= {"src/x.h", "inc/y.h"}
+    assert f"{tmp_path}/sys/y.h" in search.far(paths).absent
+    assert not any(path.startswith(late) for path in search.far([f"{late}/y.h"]).absent)
