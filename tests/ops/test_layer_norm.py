@@ -21,6 +21,7 @@ from tests.cases.layer_norm import CASE, EPS, reference
 from tests.ops import layer_norm_guarded
 from tests.ops import layer_norm_tier as tier
 from tests.ops.compare import assert_same_bits, assert_within
+from tests.ops.rms_norm_tier import COLUMNS, LARGE, ROWS, every_kind_of_float
 from tests.ops.test_rms_norm import VIEWS, kernelized, operators
 from tests.ops.tiers import TIERS, USABLE_TIERS, need_tier, run_in_tier
 
@@ -303,40 +304,42 @@ def test_empty_inputs_give_empty_outputs_and_zero_weight_gradients(
 # Errors
 
 
-BAD_CALLS: dict[str, tuple[Callable[[Any, Tensor], object], str]] = {
+BadCall = tuple[Callable[[Any, Tensor], object], str]
+
+
+def bad_weights(name: str) -> dict[str, BadCall]:
+    """Calls with a bad weight or bias."""
+
+    def call(op: Any, x: Tensor, bad: Tensor) -> object:  # noqa: ANN401 (op is any callable)
+        return op(x, **{name: bad})
+
+    return {
+        f"{name} too long": (
+            lambda op, x: call(op, x, torch.ones(9, device=x.device)),
+            f"layer_norm: {name} has 9 elements, last dim of x has 8",
+        ),
+        f"{name} with two dims": (lambda op, x: call(op, x, x), rf"layer_norm: {name} has shape \(4, 8\)"),
+        f"{name} of another half type": (
+            lambda op, x: call(op, x.half(), torch.ones(8, device=x.device).bfloat16()),
+            f"layer_norm: {name} is BFloat16.* dtype of x, Half",
+        ),
+        f"{name} on another device": (
+            lambda op, x: call(op, x, torch.ones(8, device="meta" if x.is_cpu else "cpu")),
+            f"layer_norm: {name} is on meta.* device of x, cpu",
+        ),
+    }
+
+
+BAD_CALLS: dict[str, BadCall] = {
     "x without dims": (lambda op, x: op(x[0, 0]), "layer_norm: x has no dims"),
     "x of doubles": (lambda op, x: op(x.double()), "layer_norm: x is Double"),
     "x of integers": (lambda op, x: op(x.long()), "layer_norm: x is Long"),
     "negative eps": (lambda op, x: op(x, eps=-1.0), "layer_norm: eps is -1,"),
     "eps that is no number": (lambda op, x: op(x, eps=math.nan), "layer_norm: eps is nan,"),
     "infinite eps": (lambda op, x: op(x, eps=math.inf), "layer_norm: eps is inf,"),
-    **{
-        f"{name} {what}": (lambda op, x, name=name, bad=bad: op(*bad(x, name)), message.format(name))
-        for name in ("weight", "bias")
-        for what, bad, message in (
-            (
-                "too long",
-                lambda x, name: (x, *as_arguments(name, torch.ones(9, device=x.device))),
-                "layer_norm: {} has 9 elements, last dim of x has 8",
-            ),
-            ("with two dims", lambda x, name: (x, *as_arguments(name, x)), r"layer_norm: {} has shape \(4, 8\)"),
-            (
-                "of another half type",
-                lambda x, name: (x.half(), *as_arguments(name, torch.ones(8, device=x.device).bfloat16())),
-                "layer_norm: {} is BFloat16.* dtype of x, Half",
-            ),
-            (
-                "on another device",
-                lambda x, name: (x, *as_arguments(name, torch.ones(8, device="meta" if x.is_cpu else "cpu"))),
-                "layer_norm: {} is on meta.* device of x, cpu",
-            ),
-        )
-    },
+    **bad_weights("weight"),
+    **bad_weights("bias"),
 }
-
-
-def as_arguments(name: str, value: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    return (value, None) if name == "weight" else (None, value)
 
 
 @pytest.mark.parametrize("grad_mode", [True, False], ids=["grad", "no grad"])
@@ -555,7 +558,7 @@ def test_the_layer_refuses_a_shape_that_does_not_end_right(rms_norm_repo: Path) 
         layer(torch.ones(2, 6, 4))
 
 
-def bert() -> BertModel:
+def bert() -> nn.Module:
     """Draw a small BERT, whose LayerNorms are torch's own; biases and weights of norms too."""
     torch.manual_seed(0)
     config = BertConfig(
@@ -567,7 +570,7 @@ def bert() -> BertModel:
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
     )
-    model = BertModel(config)
+    model: nn.Module = BertModel(config)
     for module in model.modules():
         if isinstance(module, nn.LayerNorm):
             nn.init.normal_(module.weight, 1.0, 0.2)
@@ -651,19 +654,19 @@ def tier_result(request: pytest.FixtureRequest, tier_results: dict[str, dict[str
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=CASE.dtypes)
 def test_every_tier_is_right_for_every_tail(tier_result: dict[str, Any], dtype: torch.dtype) -> None:
-    for columns in tier.COLUMNS:
+    for columns in COLUMNS:
         results = tier_result[f"{dtype} {columns}"]
         expected = in_double(*tier.inputs(dtype, columns))
         for name, a, b in zip(NAMES, results, expected, strict=True):
-            assert_within(a, b, CASE.tolerance((tier.ROWS, columns), dtype, name))
+            assert_within(a, b, CASE.tolerance((ROWS, columns), dtype, name))
 
 
 def assert_same_results(actual: dict[str, Any], expected: dict[str, Any]) -> None:
-    exact = [f"{dtype} {columns}" for dtype, columns in itertools.product(tier.DTYPES, tier.COLUMNS)]
+    exact = [f"{dtype} {columns}" for dtype, columns in itertools.product(DTYPES, COLUMNS)]
     for key in [*exact, *tier.HARD]:
         for a, b in zip(actual[key], expected[key], strict=True):
             assert_same_bits(a, b)
-    for dtype, (rows, columns) in itertools.product(tier.DTYPES, tier.LARGE):
+    for dtype, (rows, columns) in itertools.product(DTYPES, LARGE):
         key = f"{dtype} {rows}x{columns}"
         assert actual[key] == expected[key], key
 
@@ -697,7 +700,7 @@ def test_every_tier_stays_inside_its_buffers(rms_norm_repo: Path, isa: str) -> N
 @pytest.mark.parametrize("dtype", DTYPES, ids=CASE.dtypes)
 def test_every_tier_rounds_every_kind_of_float_to_even(tier_result: dict[str, Any], dtype: torch.dtype) -> None:
     """The bfloat16 instruction alone makes zero of subnormals."""
-    expected = (tier.every_kind_of_float() + 0.0).to(dtype)  # the bias is added to zero: no negative zero
+    expected = (every_kind_of_float() + 0.0).to(dtype)  # the bias is added to zero: no negative zero
     assert_same_bits(tier_result[f"{dtype} rounded"], expected)
 
 
@@ -708,25 +711,18 @@ def test_the_best_tier_is_the_default(rms_norm: ModuleType) -> None:
 
 @pytest.mark.usefixtures("threads")
 def test_a_forked_child_computes_what_its_parent_did(rms_norm: ModuleType, tmp_path: Path) -> None:
-    """The child has no threads of its parent: an op that waits for them would hang."""
+    """The child has none of its parent's threads; it says so to torch, as a worker of a DataLoader does."""
     torch.set_num_threads(2)
     arguments = inputs(512, 512)
     expected = run(rms_norm.layer_norm, *arguments)
     output = tmp_path / "child.pt"
     child = os.fork()
     if child == 0:  # the child leaves without a word of pytest's
-        code = 1
         try:
             torch.set_num_threads(1)
-            torch.save(run_forward(rms_norm, arguments), output)
-            code = 0
+            torch.save(run(rms_norm.layer_norm, *arguments), output)
+            os._exit(0)
         finally:
-            os._exit(code)
+            os._exit(1)
     assert os.waitpid(child, 0)[1] == 0
-    assert torch.equal(torch.load(output), expected[0])
-
-
-def run_forward(rms_norm: ModuleType, arguments: tuple[Tensor, ...]) -> Tensor:
-    with torch.no_grad():
-        y: Tensor = rms_norm.layer_norm(*arguments[:3])
-        return y
+    assert all(map(torch.equal, torch.load(output), expected))
