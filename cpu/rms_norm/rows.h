@@ -3,17 +3,11 @@
 #pragma once
 
 #include "hk/loops.h"
+#include "hk/norm.h"
 #include "rms_norm.h"
 
 namespace hk {
 namespace {
-
-// Writing a row prefetches the rows this far ahead, so that memory is read while it is written:
-// 4096x4096 bf16 forward 952 -> 766 us, fp32 2014 -> 1553 (2 Zen 5 cores). 4 to 32 KB are alike.
-constexpr int64_t kAheadBytes = 16 << 10;
-
-// The first read of a row prefetches within long rows: up to 5 % at 16384 columns.
-constexpr int64_t kSumAheadBytes = 4096;
 
 // Rows whose statistics are computed before the first of them is written, while they fit in L1:
 // 1024x256 bf16 48 -> 26 us on one thread; two rows 32, eight 27; rows of 8 KB lose (23 -> 25).
@@ -26,12 +20,6 @@ constexpr int64_t kForwardRowBytes = 4096;
 constexpr int64_t kBackwardGroup = 4;
 constexpr int64_t kBackwardMaxRowBytes = 64 << 10;
 constexpr int64_t kBackwardMinRowBytes = 4096;
-
-// A row sum is float for so many columns, then goes on in double, which bounds its rounding error.
-constexpr int64_t kSumColumns = 8192;
-
-// After so many rows a dweight sum starts afresh, which bounds its rounding error.
-constexpr int64_t kRunRows = 256;
 
 // Of columns [begin, end), at most kSumColumns of them.
 template <typename T>
@@ -88,13 +76,6 @@ inline float inverse_rms(const T* x, int64_t cols, double eps) {
   const bool in_range = radicand > 1e-30 && radicand < __builtin_inf();
   if (__builtin_expect(!in_range, false)) radicand = wide_sum_squares(x, cols) / count + eps;
   return static_cast<float>(1.0 / __builtin_sqrt(radicand));
-}
-
-// Rows from the one that is written to the one that is prefetched.
-template <typename T>
-inline int64_t rows_ahead(int64_t cols, int64_t least) {
-  const int64_t wanted = kAheadBytes / (cols * static_cast<int64_t>(sizeof(T)));
-  return wanted > least ? wanted : least;
 }
 
 template <typename T>
@@ -249,13 +230,10 @@ void backward_block(const RmsNormBackward& args, int64_t block) {
 
   float* total = args.partial + block * args.cols;
   float* run = total + args.blocks * args.cols;
-  fill_zero(total, args.cols);
-  if (end - begin <= kRunRows) return backward_run<T, true>(args, begin, end, total);
-  for (int64_t row = begin; row < end; row += kRunRows) {
-    fill_zero(run, args.cols);
-    backward_run<T, true>(args, row, smaller(end, row + kRunRows), run);
-    add_to(total, run, 0, args.cols);
-  }
+  const auto body = [&](int64_t first, int64_t last, float* to) {
+    backward_run<T, true>(args, first, last, to);
+  };
+  sum_in_runs(begin, end, total, run, args.cols, body);
 }
 
 template <typename T>
@@ -277,17 +255,11 @@ void backward(const RmsNormBackward& args, int64_t begin, int64_t end) {
   with_type(args.dtype, [&]<typename T>(T*) { backward_blocks<T>(args, begin, end); });
 }
 
-// Pairwise: block b takes block b + 1, then b + 2, then b + 4, ...
 void sum_blocks(const RmsNormBackward& args, DType dtype, void* dweight, int64_t begin,
                 int64_t end) {
-  for (int64_t step = 1; step < args.blocks; step *= 2) {
-    for (int64_t block = 0; block + step < args.blocks; block += 2 * step) {
-      float* to = args.partial + block * args.cols;
-      add_to(to, to + step * args.cols, begin, end);
-    }
-  }
-  with_type(dtype,
-            [&]<typename T>(T*) { convert(args.partial, static_cast<T*>(dweight), begin, end); });
+  with_type(dtype, [&]<typename T>(T*) {
+    sum_pairwise(args.partial, args.blocks, args.cols, static_cast<T*>(dweight), begin, end);
+  });
 }
 
 constexpr RmsNormKernels kKernels = {widen_weight, forward, backward, sum_blocks};

@@ -10,8 +10,18 @@ STABLE_TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, m) {
   m.def(
       "rms_norm_backward(Tensor grad, Tensor x, Tensor? weight, Tensor rstd, float weight_offset, "
       "bool want_dx, bool want_dweight) -> (Tensor, Tensor)");
+  // -> (y, mean, what rounding left of the mean, rstd)
+  m.def(
+      "layer_norm(Tensor x, Tensor? weight, Tensor? bias, float eps) "
+      "-> (Tensor, Tensor, Tensor, Tensor)");
+  // -> (dx, dweight, dbias); one that is not wanted has no elements
+  m.def(
+      "layer_norm_backward(Tensor grad, Tensor x, Tensor? weight, Tensor? bias, Tensor mean, "
+      "Tensor mean_rest, Tensor rstd, bool want_dx, bool want_dweight, bool want_dbias) "
+      "-> (Tensor, Tensor, Tensor)");
 #if defined(CPU_KERNEL)
   m.def("cpu_isa() -> str");
+  m.def("layer_norm_isa() -> str");
 #endif
 }
 

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from ._autograd import differentiable, gradient
+from ._checks import check_eps, check_grad, check_rows, check_statistic, check_weight
 from ._ops import ops
-
-_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float = 1e-6, *, weight_offset: float = 0.0) -> Tensor:
@@ -64,48 +63,26 @@ def _backward(ctx: Any, grad: Tensor | None, _: None) -> tuple[Tensor | None, ..
 
 
 def _check(op: str, x: Tensor, weight: Tensor | None, weight_offset: float) -> None:
-    """Refuse what the kernel refuses, and a weight on another device, which torch sends to the fake."""
-    if x.dtype not in _DTYPES:
-        raise RuntimeError(f"{op}: x is {x.dtype}, must be one of {_DTYPES}")
-    if x.dim() == 0:
-        raise RuntimeError(f"{op}: x has no dims, needs at least one")
+    check_rows(op, x)
     if not math.isfinite(weight_offset):
         raise RuntimeError(f"{op}: weight_offset is {weight_offset}, must be finite")
-    if weight is None:
-        if weight_offset != 0:
-            raise RuntimeError(f"{op}: weight_offset is {weight_offset}, must be 0 without a weight")
-        return
-    if weight.device != x.device:
-        raise RuntimeError(f"{op}: weight is on {weight.device}, must be on the device of x, {x.device}")
-    if weight.dtype not in (torch.float32, x.dtype):
-        raise RuntimeError(f"{op}: weight is {weight.dtype}, must be float32 or the dtype of x, {x.dtype}")
-    if weight.dim() != 1:
-        raise RuntimeError(f"{op}: weight has shape {tuple(weight.shape)}, must have one dim")
-    if weight.shape != x.shape[-1:]:
-        raise RuntimeError(f"{op}: weight has {weight.shape[0]} elements, last dim of x has {x.shape[-1]}")
+    if weight is not None:
+        check_weight(op, "weight", weight, x)
+    elif weight_offset != 0:
+        raise RuntimeError(f"{op}: weight_offset is {weight_offset}, must be 0 without a weight")
 
 
 def _fake_forward(x: Tensor, weight: Tensor | None, eps: float, weight_offset: float) -> tuple[Tensor, Tensor]:
     _check("rms_norm", x, weight, weight_offset)
-    if not (math.isfinite(eps) and eps >= 0):
-        raise RuntimeError(f"rms_norm: eps is {eps}, must be finite and at least 0")
+    check_eps("rms_norm", eps)
     return x.new_empty(x.shape), x.new_empty(x.shape[:-1], dtype=torch.float32)
 
 
 def _fake_backward(grad: Tensor, x: Tensor, weight: Tensor | None, *rest: Any) -> tuple[Tensor, Tensor]:
     rstd, weight_offset, want_dx, want_dweight = rest
     _check("rms_norm_backward", x, weight, weight_offset)
-    if grad.dtype != x.dtype:
-        raise RuntimeError(f"rms_norm_backward: grad is {grad.dtype}, must be the dtype of x, {x.dtype}")
-    if rstd.dtype != torch.float32 or rstd.shape != x.shape[:-1]:
-        raise RuntimeError(
-            f"rms_norm_backward: rstd is {rstd.dtype} of shape {tuple(rstd.shape)}, "
-            f"must be float32 of shape {tuple(x.shape[:-1])}"
-        )
-    if grad.shape != x.shape:
-        raise RuntimeError(
-            f"rms_norm_backward: grad has shape {tuple(grad.shape)}, must be the shape of x, {tuple(x.shape)}"
-        )
+    check_grad("rms_norm_backward", grad, x)
+    check_statistic("rms_norm_backward", "rstd", rstd, x)
     dx = x.new_empty(x.shape if want_dx else (0,))
     return dx, (x if weight is None else weight).new_empty(x.shape[-1:] if want_dweight else (0,))
 
