@@ -12,6 +12,9 @@ from ._ops import add_op_namespace_prefix, ops
 
 Call = Callable[..., Any]
 
+_LIBRARIES: list[torch.library.Library] = []
+"""A registration ends with its library."""
+
 
 def differentiable(name: str, fake: Call, setup_context: Call, backward: Call) -> Call:
     """Register the formulas of an op, and tell what its public function calls, with the arguments of the schema.
@@ -62,6 +65,48 @@ def gradient(name: str, fake: Call, of: str) -> Call:
         if torch.is_grad_enabled():  # create_graph: the op's own formula has to be on record
             return op(*inputs)
         return _without_autograd(op, *inputs)
+
+    return call
+
+
+def in_place(name: str, fake: Call) -> Call:
+    """Register an op without gradients that writes arguments, and tell what its public function calls.
+
+    Under grad mode an argument that requires grad is refused, by name.
+    """
+    op = getattr(ops, name).default
+    arguments = op._schema.arguments  # noqa: SLF001 (no public way)
+
+    def refuse_grad(*inputs: Any) -> None:
+        if not torch.is_grad_enabled():
+            return
+        for argument, value in zip(arguments, inputs, strict=True):
+            if isinstance(value, Tensor) and value.requires_grad:
+                raise RuntimeError(f"{name}: {argument.name} requires grad, but an op in place has no backward")
+
+    def autograd(*inputs: Any) -> None:
+        refuse_grad(*inputs)
+        _without_autograd(op, *inputs)
+
+    def new_version(keys: Any, *inputs: Any) -> None:
+        with torch._C._AutoDispatchBelowADInplaceOrView():  # noqa: SLF001 (torch.library does the same)
+            op.redispatch(keys & torch._C._after_ADInplaceOrView_keyset, *inputs)  # noqa: SLF001
+        for argument, value in zip(arguments, inputs, strict=True):
+            # What autograd saved of it before is no longer there.
+            if argument.is_write and not value.is_inference():
+                torch.autograd.graph.increment_version(value)
+
+    torch.library.register_fake(add_op_namespace_prefix(name), fake)
+    namespace = add_op_namespace_prefix("").removesuffix("::")
+    library = torch.library.Library(namespace, "IMPL")
+    library.impl(name, autograd, "Autograd")
+    library.impl(name, new_version, "ADInplaceOrView", with_keyset=True)
+    _LIBRARIES.append(library)
+
+    def call(*inputs: Any) -> None:
+        if torch._C._are_functorch_transforms_active():  # noqa: SLF001 (no public way to ask)
+            raise NotImplementedError(f"{name}: torch.func transforms (grad, vmap, jvp) are not supported")
+        op(*inputs)
 
     return call
 

@@ -79,6 +79,19 @@ inline void store(T* to, const Lanes& v, int64_t live) {
   __builtin_memcpy(to, copy, static_cast<uint64_t>(live) * sizeof(T));
 }
 
+inline Lanes rounded(const Lanes& v, const float*) { return v; }
+
+inline Lanes rounded(const Lanes& v, const bf16*) {
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(round_to_bf16(v.low), 16)),
+          _mm256_castsi256_ps(_mm256_slli_epi32(round_to_bf16(v.high), 16))};
+}
+
+inline Lanes rounded(const Lanes& v, const f16*) {
+  const __m256i half = narrow_f16(v);
+  return {_mm256_cvtph_ps(_mm256_castsi256_si128(half)),
+          _mm256_cvtph_ps(_mm256_extracti128_si256(half, 1))};
+}
+
 // A streaming store to an address that is not a multiple of its width traps.
 template <typename T>
 inline bool can_stream(const T* to) {

@@ -100,6 +100,10 @@ inline void store(f16* to, const Lanes& v, int64_t live) {
   _mm256_mask_storeu_epi16(to, first(live), narrow_f16(v));
 }
 
+inline Lanes rounded(const Lanes& v, const float*) { return v; }
+inline Lanes rounded(const Lanes& v, const bf16*) { return widen_bf16(narrow_bf16(v)); }
+inline Lanes rounded(const Lanes& v, const f16*) { return {_mm512_cvtph_ps(narrow_f16(v))}; }
+
 // A streaming store to an address that is not a multiple of its width traps.
 template <typename T>
 inline bool can_stream(const T* to) {

@@ -86,6 +86,18 @@ inline void store(T* to, const Lanes& v) {
   for (int i = 0; i < 16; ++i) narrow(v.lane[i], to + i);
 }
 
+// v as it is after a store to T and a load.
+template <typename T>
+inline Lanes rounded(const Lanes& v, const T*) {
+  Lanes r;
+  for (int i = 0; i < 16; ++i) {
+    T stored;
+    narrow(v.lane[i], &stored);
+    r.lane[i] = widen(stored);
+  }
+  return r;
+}
+
 template <typename T>
 inline bool can_stream(const T*) {
   return false;
