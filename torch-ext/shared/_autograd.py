@@ -75,30 +75,19 @@ def in_place(name: str, fake: Call) -> Call:
     Under grad mode an argument that requires grad is refused, by name.
     """
     op = getattr(ops, name).default
-    arguments = op._schema.arguments  # noqa: SLF001 (no public way)
-
-    def refuse_grad(*inputs: Any) -> None:
-        if not torch.is_grad_enabled():
-            return
-        for argument, value in zip(arguments, inputs, strict=True):
-            if isinstance(value, Tensor) and value.requires_grad:
-                raise RuntimeError(f"{name}: {argument.name} requires grad, but an op in place has no backward")
 
     def autograd(*inputs: Any) -> None:
-        refuse_grad(*inputs)
+        if torch.is_grad_enabled():
+            _refuse_grad(name, op, inputs)
         _without_autograd(op, *inputs)
 
     def new_version(keys: Any, *inputs: Any) -> None:
         with torch._C._AutoDispatchBelowADInplaceOrView():  # noqa: SLF001 (torch.library does the same)
             op.redispatch(keys & torch._C._after_ADInplaceOrView_keyset, *inputs)  # noqa: SLF001
-        for argument, value in zip(arguments, inputs, strict=True):
-            # What autograd saved of it before is no longer there.
-            if argument.is_write and not value.is_inference():
-                torch.autograd.graph.increment_version(value)
+        _count_writes(op, inputs)
 
     torch.library.register_fake(add_op_namespace_prefix(name), fake)
-    namespace = add_op_namespace_prefix("").removesuffix("::")
-    library = torch.library.Library(namespace, "IMPL")
+    library = torch.library.Library(add_op_namespace_prefix("").removesuffix("::"), "IMPL")
     library.impl(name, autograd, "Autograd")
     library.impl(name, new_version, "ADInplaceOrView", with_keyset=True)
     _LIBRARIES.append(library)
@@ -109,6 +98,19 @@ def in_place(name: str, fake: Call) -> Call:
         op(*inputs)
 
     return call
+
+
+def _refuse_grad(name: str, op: Any, inputs: tuple[Any, ...]) -> None:
+    for argument, value in zip(op._schema.arguments, inputs, strict=True):  # noqa: SLF001 (no public way)
+        if isinstance(value, Tensor) and value.requires_grad:
+            raise RuntimeError(f"{name}: {argument.name} requires grad, but an op in place has no backward")
+
+
+def _count_writes(op: Any, inputs: tuple[Any, ...]) -> None:
+    """Tell autograd that what it saved of a written argument is no longer there."""
+    for argument, value in zip(op._schema.arguments, inputs, strict=True):  # noqa: SLF001 (no public way)
+        if argument.is_write and not value.is_inference():
+            torch.autograd.graph.increment_version(value)
 
 
 def _without_autograd(op: Any, *args: Any) -> Any:
