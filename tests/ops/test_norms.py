@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
 
-from tests.ops import norms_guarded, norms_tier
+from tests.ops import norms_guarded, norms_threads, norms_tier
 from tests.ops import rms_norm_tier as tier
 from tests.ops.compare import assert_same_bits, assert_within
 from tests.ops.norms import NORMS, Norm, Results
@@ -218,6 +218,11 @@ def test_bits_do_not_depend_on_the_number_of_threads(
         results.append(norm.run(rms_norm, drawn))
     for other in results[1:]:
         assert_equal(other, results[0])
+
+
+def test_small_inputs_start_no_thread_and_a_forked_child_computes_the_same(rms_norm_repo: Path) -> None:
+    done = run_in_tier(USABLE_TIERS[0], norms_threads.__name__, rms_norm_repo)
+    assert done.returncode == 0, done.stderr
 
 
 # Layout
@@ -585,16 +590,31 @@ def test_every_tier_is_right_for_every_tail(tier_result: dict[str, Any], name: s
             assert_within(found, expected[what], norm.case.tolerance((tier.ROWS, columns), dtype, what))
 
 
-def test_every_tier_gives_the_same_bits(tier_result: dict[str, Any], tier_results: dict[str, dict[str, Any]]) -> None:
-    expected = tier_results["scalar"]
+def assert_same_results(actual: dict[str, Any], expected: dict[str, Any]) -> None:
     for name, dtype in itertools.product(NORMS, tier.DTYPES):
         for columns in tier.COLUMNS:
             key = f"{name} {dtype} {columns}"
-            for what, found in tier_result[key].items():
+            for what, found in actual[key].items():
                 assert_same_bits(found, expected[key][what])
         for rows, columns in tier.LARGE:
             key = f"{name} {dtype} {rows}x{columns}"
-            assert tier_result[key] == expected[key], key
+            assert actual[key] == expected[key], key
+
+
+def test_every_tier_gives_the_same_bits(tier_result: dict[str, Any], tier_results: dict[str, dict[str, Any]]) -> None:
+    assert_same_results(tier_result, tier_results["scalar"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("isa", USABLE_TIERS)
+def test_another_compiler_gives_the_same_bits(
+    other_artifacts: Path, tier_results: dict[str, dict[str, Any]], tmp_path: Path, isa: str
+) -> None:
+    done = run_in_tier(isa, norms_tier.__name__, other_artifacts / "rms-norm", tmp_path / "results.pt")
+    assert done.returncode == 0, done.stderr
+    results = torch.load(tmp_path / "results.pt")
+    assert results["isa"] == isa
+    assert_same_results(results, tier_results["scalar"])
 
 
 @pytest.mark.parametrize("isa", TIERS)
