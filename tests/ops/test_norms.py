@@ -381,6 +381,15 @@ def test_in_place_refuses_an_argument_that_requires_grad(rms_norm: ModuleType, n
     assert torch.equal(arguments["residual"], torch.full((4, 8), 2.0))
 
 
+@pytest.mark.parametrize("grad_mode", [True, False], ids=["grad", "no grad"])
+def test_in_place_refuses_a_tangent(rms_norm: ModuleType, *, grad_mode: bool) -> None:
+    x = torch.ones(4, 8)
+    with torch.autograd.forward_ad.dual_level(), torch.set_grad_enabled(grad_mode):
+        dual = torch.autograd.forward_ad.make_dual(torch.ones(4, 8), x)  # type: ignore[no-untyped-call]
+        with pytest.raises(RuntimeError, match="add_rms_norm_: residual has a tangent.* no jvp"):
+            rms_norm.add_rms_norm_(x, dual)
+
+
 @pytest.mark.parametrize("written", [0, 1], ids=["x", "residual"])
 def test_autograd_knows_what_was_written_in_place(rms_norm: ModuleType, written: int) -> None:
     """A gradient from values that are gone would be wrong without a word."""

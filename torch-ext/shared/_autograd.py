@@ -77,8 +77,7 @@ def in_place(name: str, fake: Call) -> Call:
     op = getattr(ops, name).default
 
     def autograd(*inputs: Any) -> None:
-        if torch.is_grad_enabled():
-            _refuse_grad(name, op, inputs)
+        _refuse_grad(name, op, inputs)
         _without_autograd(op, *inputs)
 
     def new_version(keys: Any, *inputs: Any) -> None:
@@ -95,15 +94,30 @@ def in_place(name: str, fake: Call) -> Call:
     def call(*inputs: Any) -> None:
         if torch._C._are_functorch_transforms_active():  # noqa: SLF001 (no public way to ask)
             raise NotImplementedError(f"{name}: torch.func transforms (grad, vmap, jvp) are not supported")
-        op(*inputs)
+        if torch.compiler.is_compiling():
+            op(*inputs)
+            return
+        # The two registrations at once: each costs 2 us as a dispatch to Python.
+        _refuse_grad(name, op, inputs)
+        with torch._C._AutoDispatchBelowADInplaceOrView():  # noqa: SLF001
+            op(*inputs)
+        _count_writes(op, inputs)
 
     return call
 
 
 def _refuse_grad(name: str, op: Any, inputs: tuple[Any, ...]) -> None:
+    grad_mode = torch.is_grad_enabled()
+    forward_mode = torch.autograd.forward_ad._current_level >= 0  # noqa: SLF001 (no public way)
+    if not grad_mode and not forward_mode:
+        return
     for argument, value in zip(op._schema.arguments, inputs, strict=True):  # noqa: SLF001 (no public way)
-        if isinstance(value, Tensor) and value.requires_grad:
+        if not isinstance(value, Tensor):
+            continue
+        if grad_mode and value.requires_grad:
             raise RuntimeError(f"{name}: {argument.name} requires grad, but an op in place has no backward")
+        if forward_mode and torch.autograd.forward_ad.unpack_dual(value).tangent is not None:
+            raise RuntimeError(f"{name}: {argument.name} has a tangent, but an op in place has no jvp")
 
 
 def _count_writes(op: Any, inputs: tuple[Any, ...]) -> None:
