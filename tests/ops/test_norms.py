@@ -478,7 +478,7 @@ def test_compiled_is_eager_bit_for_bit(rms_norm: ModuleType, norm: Norm, dtype: 
         assert_equal(norm.run_with(compiled, drawn), norm.run(rms_norm, drawn))
 
 
-def test_in_place_compiles_between_other_operations(rms_norm: ModuleType) -> None:
+def test_in_place_is_compiled_between_other_operations(rms_norm: ModuleType) -> None:
     def model(x: Tensor, residual: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x, before = x * 2, residual + 1
         residual = before.clone()
