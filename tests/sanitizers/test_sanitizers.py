@@ -18,7 +18,7 @@ from hubkernels.host.cpu import cpu_features
 from hubkernels.model.isa import ISAS, usable_isas
 from hubkernels.model.project import Package
 from tests.conftest import REPOSITORY, SmallProject
-from tests.ops import layer_norm_guarded, rms_norm_guarded
+from tests.ops import layer_norm_guarded, norms_guarded, rms_norm_guarded
 from tests.sanitizers.conftest import ALL, Sanitized
 
 pytest.importorskip("kernels", reason="kernels are loaded by the stock client")
@@ -64,7 +64,7 @@ def test_the_cases_of_a_package_run_clean(
 
 
 @pytest.mark.parametrize("tier", TIERS)
-@pytest.mark.parametrize("guarded", [rms_norm_guarded.__name__, layer_norm_guarded.__name__])
+@pytest.mark.parametrize("guarded", [m.__name__ for m in (rms_norm_guarded, norms_guarded, layer_norm_guarded)])
 def test_a_norm_stays_inside_its_buffers(sanitized: Sanitized, artifacts: Path, guarded: str, tier: str) -> None:
     command = ("-m", guarded, artifacts / "rms-norm")
     done = sanitized.run(*command, HUBKERNELS_ISA=tier, PYTHONPATH=":".join(filter(None, sys.path)))
@@ -191,7 +191,7 @@ def test_a_tail_of_rms_norm_that_is_one_too_long_is_seen(
             shutil.copytree(REPOSITORY / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(REPOSITORY / "build.toml", root)
         rows = root / "cpu/rms_norm/rows.h"
-        right = "const Lanes v = load(x + c, smaller(kLanes, end - c));"
+        right = "const Lanes v = source(Part{c, smaller(kLanes, end - c)});"
         assert right in rows.read_text()
         rows.write_text(rows.read_text().replace(right, right.replace("end - c", "end - c + 1")))
     packages = sanitized.build(root)

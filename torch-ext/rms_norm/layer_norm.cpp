@@ -42,8 +42,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> layer_norm(const Tensor& x,
                                                       const std::optional<Tensor>& bias,
                                                       double eps) {
   check_input(kForward, x, weight, bias);
-  STD_TORCH_CHECK(eps >= 0 && std::isfinite(eps), kForward, ": eps is ", eps,
-                  ", must be finite and at least 0");
+  hk::check_eps(kForward, eps);
   const hk::LayerNormKernels& kernels = hk::layer_norm_kernels();
 
   const auto sizes = x.sizes();
@@ -85,7 +84,7 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const Tensor& grad, const
                                                        const Tensor& rstd, bool want_dx,
                                                        bool want_dweight, bool want_dbias) {
   check_input(kBackward, x, weight, bias);
-  hk::check_grad(kBackward, grad, x);
+  hk::check_like_x(kBackward, "grad", grad, x);
   hk::check_statistic(kBackward, "mean", mean, x);
   hk::check_statistic(kBackward, "mean_rest", mean_rest, x);
   hk::check_statistic(kBackward, "rstd", rstd, x);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <optional>
 
@@ -50,12 +51,18 @@ inline void check_weight(const char* op, const char* name, const Tensor& weight,
                   " elements, last dim of x has ", x.size(x.dim() - 1));
 }
 
-inline void check_grad(const char* op, const Tensor& grad, const Tensor& x) {
-  check_on_cpu(op, "grad", grad);
-  STD_TORCH_CHECK(grad.scalar_type() == x.scalar_type(), op, ": grad is ",
-                  dtype_text(grad.scalar_type()), ", must be the dtype of x, ",
+inline void check_eps(const char* op, double eps) {
+  STD_TORCH_CHECK(eps >= 0 && std::isfinite(eps), op, ": eps is ", eps,
+                  ", must be finite and at least 0");
+}
+
+// A tensor that has to be like x, element by element.
+inline void check_like_x(const char* op, const char* name, const Tensor& t, const Tensor& x) {
+  check_on_cpu(op, name, t);
+  STD_TORCH_CHECK(t.scalar_type() == x.scalar_type(), op, ": ", name, " is ",
+                  dtype_text(t.scalar_type()), ", must be the dtype of x, ",
                   dtype_text(x.scalar_type()));
-  STD_TORCH_CHECK(same_shape(grad, x), op, ": grad has shape ", shape_text(grad),
+  STD_TORCH_CHECK(same_shape(t, x), op, ": ", name, " has shape ", shape_text(t),
                   ", must be the shape of x, ", shape_text(x));
 }
 

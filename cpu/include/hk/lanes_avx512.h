@@ -100,6 +100,10 @@ inline void store(f16* to, const Lanes& v, int64_t live) {
   _mm256_mask_storeu_epi16(to, first(live), narrow_f16(v));
 }
 
+inline Lanes rounded(const Lanes& v, const float*) { return v; }
+inline Lanes rounded(const Lanes& v, const bf16*) { return widen_bf16(narrow_bf16(v)); }
+inline Lanes rounded(const Lanes& v, const f16*) { return {_mm512_cvtph_ps(narrow_f16(v))}; }
+
 // A streaming store to an address that is not a multiple of its width traps.
 template <typename T>
 inline bool can_stream(const T* to) {
@@ -122,6 +126,26 @@ inline void finish_streams() { _mm_sfence(); }
 inline Lanes operator+(const Lanes& a, const Lanes& b) { return {_mm512_add_ps(a.all, b.all)}; }
 inline Lanes operator-(const Lanes& a, const Lanes& b) { return {_mm512_sub_ps(a.all, b.all)}; }
 inline Lanes operator*(const Lanes& a, const Lanes& b) { return {_mm512_mul_ps(a.all, b.all)}; }
+
+inline Lanes operator/(const Lanes& a, const Lanes& b) { return {_mm512_div_ps(a.all, b.all)}; }
+
+inline Lanes max(const Lanes& a, const Lanes& b) { return {_mm512_max_ps(a.all, b.all)}; }
+inline Lanes min(const Lanes& a, const Lanes& b) { return {_mm512_min_ps(a.all, b.all)}; }
+
+inline Lanes select_less(const Lanes& a, const Lanes& b, const Lanes& yes, const Lanes& no) {
+  return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.all, b.all, _CMP_LT_OQ), no.all, yes.all)};
+}
+
+inline Lanes abs(const Lanes& v) { return {_mm512_andnot_ps(_mm512_set1_ps(-0.0f), v.all)}; }
+
+inline Lanes copy_sign(const Lanes& magnitude, const Lanes& sign) {
+  const __m512 bit = _mm512_and_ps(_mm512_set1_ps(-0.0f), sign.all);
+  return {_mm512_or_ps(abs(magnitude).all, bit)};
+}
+
+inline Lanes scale_by_power(const Lanes& v, const Lanes& exponent) {
+  return {_mm512_scalef_ps(v.all, exponent.all)};
+}
 
 inline float sum(const Lanes& v) {
   const __m256 eight =

@@ -86,6 +86,18 @@ inline void store(T* to, const Lanes& v) {
   for (int i = 0; i < 16; ++i) narrow(v.lane[i], to + i);
 }
 
+// v as it is after a store to T and a load.
+template <typename T>
+inline Lanes rounded(const Lanes& v, const T*) {
+  Lanes r;
+  for (int i = 0; i < 16; ++i) {
+    T stored;
+    narrow(v.lane[i], &stored);
+    r.lane[i] = widen(stored);
+  }
+  return r;
+}
+
 template <typename T>
 inline bool can_stream(const T*) {
   return false;
@@ -113,6 +125,62 @@ inline Lanes operator-(const Lanes& a, const Lanes& b) {
 inline Lanes operator*(const Lanes& a, const Lanes& b) {
   Lanes r;
   for (int i = 0; i < 16; ++i) r.lane[i] = a.lane[i] * b.lane[i];
+  return r;
+}
+
+inline Lanes operator/(const Lanes& a, const Lanes& b) {
+  Lanes r;
+  for (int i = 0; i < 16; ++i) r.lane[i] = a.lane[i] / b.lane[i];
+  return r;
+}
+
+// b where the two are equal or one is NaN.
+inline Lanes max(const Lanes& a, const Lanes& b) {
+  Lanes r;
+  for (int i = 0; i < 16; ++i) r.lane[i] = a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i];
+  return r;
+}
+
+// b where the two are equal or one is NaN.
+inline Lanes min(const Lanes& a, const Lanes& b) {
+  Lanes r;
+  for (int i = 0; i < 16; ++i) r.lane[i] = a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i];
+  return r;
+}
+
+// yes where a < b, else no: also where one of them is NaN.
+inline Lanes select_less(const Lanes& a, const Lanes& b, const Lanes& yes, const Lanes& no) {
+  Lanes r;
+  for (int i = 0; i < 16; ++i) r.lane[i] = a.lane[i] < b.lane[i] ? yes.lane[i] : no.lane[i];
+  return r;
+}
+
+inline Lanes abs(const Lanes& v) {
+  Lanes r;
+  for (int i = 0; i < 16; ++i) r.lane[i] = float_of(bits_of(v.lane[i]) & 0x7fffffff);
+  return r;
+}
+
+// The sign bit of sign, the other bits of magnitude.
+inline Lanes copy_sign(const Lanes& magnitude, const Lanes& sign) {
+  Lanes r;
+  for (int i = 0; i < 16; ++i) {
+    const uint32_t sign_bit = bits_of(sign.lane[i]) & 0x80000000;
+    r.lane[i] = float_of((bits_of(magnitude.lane[i]) & 0x7fffffff) | sign_bit);
+  }
+  return r;
+}
+
+// v * 2^exponent, rounded once where v * 2^(exponent / 2) is normal, zero, infinite or NaN.
+// exponent: a whole number of at most 250 either way, or NaN where v is.
+inline Lanes scale_by_power(const Lanes& v, const Lanes& exponent) {
+  Lanes r;
+  for (int i = 0; i < 16; ++i) {
+    const uint32_t whole = bits_of(exponent.lane[i] + 0x1.8p23f) - bits_of(0x1.8p23f);
+    const uint32_t half = static_cast<uint32_t>(static_cast<int32_t>(whole) >> 1);
+    const float first = float_of((half + 127) << 23), rest = float_of((whole - half + 127) << 23);
+    r.lane[i] = v.lane[i] * first * rest;
+  }
   return r;
 }
 

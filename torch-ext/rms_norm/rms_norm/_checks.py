@@ -34,11 +34,13 @@ def check_eps(op: str, eps: float) -> None:
         raise RuntimeError(f"{op}: eps is {eps}, must be finite and at least 0")
 
 
-def check_grad(op: str, grad: Tensor, x: Tensor) -> None:
-    if grad.dtype != x.dtype:
-        raise RuntimeError(f"{op}: grad is {grad.dtype}, must be the dtype of x, {x.dtype}")
-    if grad.shape != x.shape:
-        raise RuntimeError(f"{op}: grad has shape {tuple(grad.shape)}, must be the shape of x, {tuple(x.shape)}")
+def check_like_x(op: str, name: str, t: Tensor, x: Tensor) -> None:
+    if t.device != x.device:
+        raise RuntimeError(f"{op}: {name} is on {t.device}, must be on the device of x, {x.device}")
+    if t.dtype != x.dtype:
+        raise RuntimeError(f"{op}: {name} is {t.dtype}, must be the dtype of x, {x.dtype}")
+    if t.shape != x.shape:
+        raise RuntimeError(f"{op}: {name} has shape {tuple(t.shape)}, must be the shape of x, {tuple(x.shape)}")
 
 
 def check_statistic(op: str, name: str, saved: Tensor, x: Tensor) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ._autograd import differentiable, gradient
-from ._checks import check_eps, check_grad, check_rows, check_statistic, check_weight
+from ._checks import check_eps, check_like_x, check_rows, check_statistic, check_weight
 
 
 def layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:
@@ -70,7 +70,7 @@ def _fake_backward(
     op = "layer_norm_backward"
     *statistics, want_dx, want_dweight, want_dbias = rest
     _check(op, x, weight, bias)
-    check_grad(op, grad, x)
+    check_like_x(op, "grad", grad, x)
     for name, saved in zip(("mean", "mean_rest", "rstd"), statistics, strict=True):
         check_statistic(op, name, saved, x)
 

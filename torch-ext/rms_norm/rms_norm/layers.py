@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from .functional import rms_norm
 from .layer_norm import layer_norm
 
-__all__ = ["LayerNorm", "LlamaRMSNorm", "RMSNorm"]
+__all__ = ["GemmaRMSNorm", "LayerNorm", "LlamaRMSNorm", "RMSNorm"]
 
 
 class RMSNorm(nn.Module):
@@ -60,6 +60,25 @@ class LlamaRMSNorm(nn.Module):
             dtype = torch.promote_types(weight.dtype, hidden_states.dtype)
             weight, hidden_states = weight.to(dtype), hidden_states.to(dtype)
         return rms_norm(hidden_states, weight, self.variance_epsilon)
+
+
+class GemmaRMSNorm(nn.Module):
+    """The RMS norm of Gemma-like models on `rms_norm`: normalizes the last dim and scales it by 1 + weight.
+
+    Returns the shape and dtype of x, which may not be float64. 1 + weight is float32; rounds once, as Gemma's does.
+    """
+
+    can_torch_compile = True
+    has_backward = True
+    weight: Tensor
+    eps: float
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalize x over its last dim."""
+        weight = self.weight
+        if weight.dtype != x.dtype:
+            weight = weight.float()
+        return rms_norm(x, weight, self.eps, weight_offset=1.0)
 
 
 class LayerNorm(nn.Module):
