@@ -113,6 +113,51 @@ inline Lanes operator*(const Lanes& a, const Lanes& b) {
   return {_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)};
 }
 
+inline Lanes operator/(const Lanes& a, const Lanes& b) {
+  return {_mm256_div_ps(a.low, b.low), _mm256_div_ps(a.high, b.high)};
+}
+
+inline Lanes max(const Lanes& a, const Lanes& b) {
+  return {_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high)};
+}
+
+inline Lanes min(const Lanes& a, const Lanes& b) {
+  return {_mm256_min_ps(a.low, b.low), _mm256_min_ps(a.high, b.high)};
+}
+
+inline Lanes select_less(const Lanes& a, const Lanes& b, const Lanes& yes, const Lanes& no) {
+  return {_mm256_blendv_ps(no.low, yes.low, _mm256_cmp_ps(a.low, b.low, _CMP_LT_OQ)),
+          _mm256_blendv_ps(no.high, yes.high, _mm256_cmp_ps(a.high, b.high, _CMP_LT_OQ))};
+}
+
+inline Lanes abs(const Lanes& v) {
+  const __m256 sign = _mm256_set1_ps(-0.0f);
+  return {_mm256_andnot_ps(sign, v.low), _mm256_andnot_ps(sign, v.high)};
+}
+
+inline Lanes copy_sign(const Lanes& magnitude, const Lanes& sign) {
+  const __m256 bit = _mm256_set1_ps(-0.0f);
+  const Lanes plain = abs(magnitude);
+  return {_mm256_or_ps(plain.low, _mm256_and_ps(bit, sign.low)),
+          _mm256_or_ps(plain.high, _mm256_and_ps(bit, sign.high))};
+}
+
+inline __m256 power_of_two(__m256i exponent) {
+  const __m256i biased = _mm256_add_epi32(exponent, _mm256_set1_epi32(127));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(biased, 23));
+}
+
+inline __m256 scale_by_power(__m256 v, __m256 exponent) {
+  const __m256i whole = _mm256_cvtps_epi32(exponent);
+  const __m256i half = _mm256_srai_epi32(whole, 1);
+  const __m256 first = _mm256_mul_ps(v, power_of_two(half));
+  return _mm256_mul_ps(first, power_of_two(_mm256_sub_epi32(whole, half)));
+}
+
+inline Lanes scale_by_power(const Lanes& v, const Lanes& exponent) {
+  return {scale_by_power(v.low, exponent.low), scale_by_power(v.high, exponent.high)};
+}
+
 inline float sum(const Lanes& v) {
   const __m256 eight = _mm256_add_ps(v.low, v.high);
   const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));

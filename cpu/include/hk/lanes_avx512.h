@@ -123,6 +123,26 @@ inline Lanes operator+(const Lanes& a, const Lanes& b) { return {_mm512_add_ps(a
 inline Lanes operator-(const Lanes& a, const Lanes& b) { return {_mm512_sub_ps(a.all, b.all)}; }
 inline Lanes operator*(const Lanes& a, const Lanes& b) { return {_mm512_mul_ps(a.all, b.all)}; }
 
+inline Lanes operator/(const Lanes& a, const Lanes& b) { return {_mm512_div_ps(a.all, b.all)}; }
+
+inline Lanes max(const Lanes& a, const Lanes& b) { return {_mm512_max_ps(a.all, b.all)}; }
+inline Lanes min(const Lanes& a, const Lanes& b) { return {_mm512_min_ps(a.all, b.all)}; }
+
+inline Lanes select_less(const Lanes& a, const Lanes& b, const Lanes& yes, const Lanes& no) {
+  return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.all, b.all, _CMP_LT_OQ), no.all, yes.all)};
+}
+
+inline Lanes abs(const Lanes& v) { return {_mm512_andnot_ps(_mm512_set1_ps(-0.0f), v.all)}; }
+
+inline Lanes copy_sign(const Lanes& magnitude, const Lanes& sign) {
+  const __m512 bit = _mm512_and_ps(_mm512_set1_ps(-0.0f), sign.all);
+  return {_mm512_or_ps(abs(magnitude).all, bit)};
+}
+
+inline Lanes scale_by_power(const Lanes& v, const Lanes& exponent) {
+  return {_mm512_scalef_ps(v.all, exponent.all)};
+}
+
 inline float sum(const Lanes& v) {
   const __m256 eight =
       _mm256_add_ps(_mm512_castps512_ps256(v.all), _mm512_extractf32x8_ps(v.all, 1));

@@ -116,6 +116,62 @@ inline Lanes operator*(const Lanes& a, const Lanes& b) {
   return r;
 }
 
+inline Lanes operator/(const Lanes& a, const Lanes& b) {
+  Lanes r;
+  for (int i = 0; i < 16; ++i) r.lane[i] = a.lane[i] / b.lane[i];
+  return r;
+}
+
+// b where the two are equal or one is NaN.
+inline Lanes max(const Lanes& a, const Lanes& b) {
+  Lanes r;
+  for (int i = 0; i < 16; ++i) r.lane[i] = a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i];
+  return r;
+}
+
+// b where the two are equal or one is NaN.
+inline Lanes min(const Lanes& a, const Lanes& b) {
+  Lanes r;
+  for (int i = 0; i < 16; ++i) r.lane[i] = a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i];
+  return r;
+}
+
+// yes where a < b, else no: also where one of them is NaN.
+inline Lanes select_less(const Lanes& a, const Lanes& b, const Lanes& yes, const Lanes& no) {
+  Lanes r;
+  for (int i = 0; i < 16; ++i) r.lane[i] = a.lane[i] < b.lane[i] ? yes.lane[i] : no.lane[i];
+  return r;
+}
+
+inline Lanes abs(const Lanes& v) {
+  Lanes r;
+  for (int i = 0; i < 16; ++i) r.lane[i] = float_of(bits_of(v.lane[i]) & 0x7fffffff);
+  return r;
+}
+
+// The sign bit of sign, the other bits of magnitude.
+inline Lanes copy_sign(const Lanes& magnitude, const Lanes& sign) {
+  Lanes r;
+  for (int i = 0; i < 16; ++i) {
+    const uint32_t sign_bit = bits_of(sign.lane[i]) & 0x80000000;
+    r.lane[i] = float_of((bits_of(magnitude.lane[i]) & 0x7fffffff) | sign_bit);
+  }
+  return r;
+}
+
+// v * 2^exponent, rounded once where v * 2^(exponent / 2) is normal, zero, infinite or NaN.
+// exponent: a whole number of at most 250 either way, or NaN where v is.
+inline Lanes scale_by_power(const Lanes& v, const Lanes& exponent) {
+  Lanes r;
+  for (int i = 0; i < 16; ++i) {
+    const uint32_t whole = bits_of(exponent.lane[i] + 0x1.8p23f) - bits_of(0x1.8p23f);
+    const uint32_t half = static_cast<uint32_t>(static_cast<int32_t>(whole) >> 1);
+    const float first = float_of((half + 127) << 23), rest = float_of((whole - half + 127) << 23);
+    r.lane[i] = v.lane[i] * first * rest;
+  }
+  return r;
+}
+
 // Halves are added onto each other: lanes i and i + 8, then i and i + 4, ...
 inline float sum(Lanes v) {
   for (int half = 8; half > 0; half /= 2) {
