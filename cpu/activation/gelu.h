@@ -1,6 +1,6 @@
-// gelu and its derivative over hk::Lanes, by the normal distribution and by its approximation with
-// tanh. An ISA file includes it after one lanes_*.h; the unnamed namespace keeps a tier's code out
-// of the other tiers at link time.
+// gelu and its derivative over hk::Lanes, by the normal distribution and by two approximations. An
+// ISA file includes it after one lanes_*.h; the unnamed namespace keeps a tier's code out of the
+// other tiers at link time.
 //
 // Neither 1 + erf(x) nor 1 + tanh(x) is formed: for negative x both are small differences of large
 // terms. Both have their limits at infinity, where the formulas are infinity times zero.
@@ -65,46 +65,68 @@ inline Gelu gelu_and_slope(const Lanes& x) {
   return {gelu_value(x, tail), select_less(x, splat(0), negative, splat(1) - negative)};
 }
 
-// From here on e^-p below, times x, is zero in float.
-constexpr float kGeluTanhMax = 11;
-
-// (1 + tanh(p / 2)) / 2 is 1 / (1 + e^-p), with p = 2 sqrt(2 / pi) (x + 0.044715 x^3).
+// x / (1 + e^-p), where p has the sign of x, from e^-|p|.
 struct Logistic {
-  Lanes x;  // between -kGeluTanhMax and kGeluTanhMax
-  Lanes square;
-  Power power;  // e^-|p|
+  Lanes x;        // where e^-p, times x, is zero in float: no further
+  Lanes inverse;  // 1 / (1 + e^-|p|)
+  Power power;    // e^-|p|
 };
 
-constexpr float kGeluTanhLinear = 1.5957691216f;
-constexpr float kGeluTanhCubic = 0.0713548163f;
-
-inline Logistic logistic(const Lanes& v) {
-  const Lanes x = min(splat(kGeluTanhMax), max(splat(-kGeluTanhMax), v));
-  const Lanes square = x * x;
-  const Lanes p = x * (square * splat(kGeluTanhCubic) + splat(kGeluTanhLinear));
-  return {x, square, power_of_e(splat(0) - abs(p))};
+// x between -limit and limit, p(x) between -120 and 120.
+inline Logistic logistic(const Lanes& x, const Lanes& p) {
+  const Power power = power_of_e(splat(0) - abs(p));
+  return {x, splat(1) / (splat(1) + scale_by_power(power.fraction, power.exponent)), power};
 }
 
-inline Lanes gelu_tanh_value(const Lanes& v, const Logistic& at, const Lanes& inverse) {
+inline Lanes logistic_value(const Lanes& v, const Logistic& at) {
   const Lanes product = scale_by_power(at.x * at.power.fraction, at.power.exponent);
-  return select_less(v, splat(0), product, v) * inverse;
-}
-
-inline Lanes gelu_tanh(const Lanes& v) {
-  const Logistic at = logistic(v);
-  const Lanes e = scale_by_power(at.power.fraction, at.power.exponent);
-  return gelu_tanh_value(v, at, splat(1) / (splat(1) + e));
+  return select_less(v, splat(0), product, v) * at.inverse;
 }
 
 // With s = 1 / (1 + e^-p): the slope is s + x s (1 - s) p'.
-inline Gelu gelu_tanh_and_slope(const Lanes& v) {
-  const Logistic at = logistic(v);
+inline Gelu logistic_value_and_slope(const Lanes& v, const Logistic& at, const Lanes& p_slope) {
   const Lanes e = scale_by_power(at.power.fraction, at.power.exponent);
-  const Lanes inverse = splat(1) / (splat(1) + e);
-  const Lanes steepness = at.square * splat(3 * kGeluTanhCubic) + splat(kGeluTanhLinear);
-  const Lanes bend = at.x * steepness * (e * inverse * inverse);
-  const Lanes s = select_less(v, splat(0), e, splat(1)) * inverse;
-  return {gelu_tanh_value(v, at, inverse), s + bend};
+  const Lanes s = select_less(v, splat(0), e, splat(1)) * at.inverse;
+  const Lanes bend = at.x * p_slope * (e * at.inverse * at.inverse);
+  return {logistic_value(v, at), s + bend};
+}
+
+inline Lanes between(const Lanes& v, float limit) {
+  return min(splat(limit), max(splat(-limit), v));
+}
+
+// (1 + tanh(p / 2)) / 2 is 1 / (1 + e^-p), with p = 2 sqrt(2 / pi) (x + 0.044715 x^3).
+constexpr float kGeluTanhLimit = 11;
+constexpr float kGeluTanhLinear = 1.5957691216f;
+constexpr float kGeluTanhCubic = 0.0713548163f;
+
+inline Logistic gelu_tanh_at(const Lanes& x, const Lanes& square) {
+  return logistic(x, x * (square * splat(kGeluTanhCubic) + splat(kGeluTanhLinear)));
+}
+
+inline Lanes gelu_tanh(const Lanes& v) {
+  const Lanes x = between(v, kGeluTanhLimit);
+  return logistic_value(v, gelu_tanh_at(x, x * x));
+}
+
+inline Gelu gelu_tanh_and_slope(const Lanes& v) {
+  const Lanes x = between(v, kGeluTanhLimit), square = x * x;
+  const Lanes p_slope = square * splat(3 * kGeluTanhCubic) + splat(kGeluTanhLinear);
+  return logistic_value_and_slope(v, gelu_tanh_at(x, square), p_slope);
+}
+
+// p = 1.702 x.
+constexpr float kQuickGeluLimit = 66;
+constexpr float kQuickGeluSlope = 1.702f;
+
+inline Lanes quick_gelu(const Lanes& v) {
+  const Lanes x = between(v, kQuickGeluLimit);
+  return logistic_value(v, logistic(x, x * splat(kQuickGeluSlope)));
+}
+
+inline Gelu quick_gelu_and_slope(const Lanes& v) {
+  const Lanes x = between(v, kQuickGeluLimit), slope = splat(kQuickGeluSlope);
+  return logistic_value_and_slope(v, logistic(x, x * slope), slope);
 }
 
 }  // namespace

@@ -35,16 +35,10 @@ struct Formula<Activation::gelu_tanh> {
   static auto value_and_slope(const Lanes& x) { return gelu_tanh_and_slope(x); }
 };
 
-// With u = 1.702 x this is silu(u) / 1.702, and its slope that of silu at u.
 template <>
 struct Formula<Activation::quick_gelu> {
-  static constexpr float kSteepness = 1.702f, kInverse = 1 / 1.702f;
-  static Lanes value(const Lanes& x) { return silu(x * splat(kSteepness)) * splat(kInverse); }
-  static auto value_and_slope(const Lanes& x) {
-    auto both = silu_and_slope(x * splat(kSteepness));
-    both.value = both.value * splat(kInverse);
-    return both;
-  }
+  static Lanes value(const Lanes& x) { return quick_gelu(x); }
+  static auto value_and_slope(const Lanes& x) { return quick_gelu_and_slope(x); }
 };
 
 // Calls segment(row, column, count) for the parts of rows that elements [begin, end) are.

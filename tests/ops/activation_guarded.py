@@ -15,8 +15,14 @@ import kernels
 import torch
 from torch import Tensor
 
-from tests.ops.guard import PLACES, Place, at_the_end_of_an_allocation, far_apart
-from tests.ops.guard import before_a_guard, with_gaps_before_a_guard
+from tests.ops.guard import (
+    PLACES,
+    Place,
+    at_the_end_of_an_allocation,
+    before_a_guard,
+    far_apart,
+    with_gaps_before_a_guard,
+)
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 COLUMNS = (*range(1, 36), 63, 64, 65, 127, 129, 511, 1023, 2049)

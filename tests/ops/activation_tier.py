@@ -46,12 +46,18 @@ def draw(seed: int, *shape: int, dtype: torch.dtype) -> Tensor:
     return (2 * torch.randn(shape, generator=torch.Generator().manual_seed(seed))).to(dtype)
 
 
-def with_gradients(call: Callable[..., object], *leaves: Tensor) -> tuple[Tensor, ...]:
-    """Outputs, and the gradients of the leaves for drawn ones of the outputs."""
-    leaves = tuple(leaf.detach().requires_grad_() for leaf in leaves)
+def with_gradients(
+    call: Callable[..., object], *leaves: Tensor, compute: torch.dtype | None = None
+) -> tuple[Tensor, ...]:
+    """Outputs, and the gradients of the leaves for drawn ones of the outputs.
+
+    compute: in this dtype, of the same numbers.
+    """
+    dtype = leaves[0].dtype
+    leaves = tuple(leaf.detach().to(compute or dtype).requires_grad_() for leaf in leaves)
     result = call(*leaves)
     outputs = (result,) if isinstance(result, Tensor) else tuple(result)  # type: ignore[arg-type]
-    grads = [draw(7 + i, *out.shape, dtype=out.dtype) for i, out in enumerate(outputs)]
+    grads = [draw(7 + i, *out.shape, dtype=dtype).to(out.dtype) for i, out in enumerate(outputs)]
     return (*(out.detach() for out in outputs), *torch.autograd.grad(outputs, leaves, grads))
 
 
@@ -63,21 +69,19 @@ def rope_inputs(pairs: int, dtype: torch.dtype) -> dict[str, Tensor]:
     return {**heads, **tables}
 
 
-def rope(op: ModuleType, inputs: dict[str, Tensor], *, interleaved: bool) -> tuple[Tensor, ...]:
-    """Both results and both gradients."""
-    q, k, cos, sin = (inputs[name] for name in ("q", "k", "cos", "sin"))
-    return with_gradients(lambda q, k: op.rope(q, k, cos, sin, interleaved=interleaved), q, k)
-
-
-def small_results(op: ModuleType, dtype: torch.dtype, size: int) -> Iterator[tuple[str, tuple[Tensor, ...]]]:
+def small_results(
+    op: ModuleType, dtype: torch.dtype, size: int, compute: torch.dtype | None = None
+) -> Iterator[tuple[str, tuple[Tensor, ...]]]:
     """Results and gradients of every function, of rows of so many elements or pairs."""
+    run = functools.partial(with_gradients, compute=compute)
     for name, call in activations(op).items():
-        yield name, with_gradients(call, draw(size, ROWS, size, dtype=dtype))
+        yield name, run(call, draw(size, ROWS, size, dtype=dtype))
     for name, call in gated(op).items():
-        yield f"{name} packed", with_gradients(call, draw(size, ROWS, 2 * size, dtype=dtype))
-        yield f"{name} apart", with_gradients(call, *draw(size, 2, ROWS, size, dtype=dtype))
+        yield f"{name} packed", run(call, draw(size, ROWS, 2 * size, dtype=dtype))
+        yield f"{name} apart", run(call, *draw(size, 2, ROWS, size, dtype=dtype))
+    q, k, cos, sin = rope_inputs(size, dtype).values()
     for interleaved in (False, True):
-        yield f"rope {interleaved}", rope(op, rope_inputs(size, dtype), interleaved=interleaved)
+        yield f"rope {interleaved}", run(functools.partial(op.rope, cos=cos, sin=sin, interleaved=interleaved), q, k)
 
 
 def large_results(op: ModuleType, dtype: torch.dtype, rows: int, columns: int) -> Iterator[tuple[Tensor, ...]]:
