@@ -50,8 +50,18 @@ def results_of(call: Callable[..., object], leaves: tuple[Tensor, ...], place: P
             grads.append(torch.empty_like(out))
             continue
         rows = draw(*out.shape, dtype=out.dtype).view(-1, out.shape[-1])  # what a place takes
-        grads.append(place(rows).unflatten(0, out.shape[:-1]))
+        placed = place(rows)
+        grads.append(placed.as_strided(out.shape, strides(out, placed.stride(0))))
     return (*(out.detach() for out in outputs), *torch.autograd.grad(outputs, leaves, grads))
+
+
+def strides(out: Tensor, row: int) -> tuple[int, ...]:
+    """Of rows that are so far apart, in the shape of a result."""
+    found, step = [1], row
+    for size in reversed(out.shape[:-1]):
+        found.append(step)
+        step *= size
+    return tuple(reversed(found))
 
 
 def check_rope(op: ModuleType, pairs: int, tokens: int, dtype: torch.dtype, place: Place) -> None:

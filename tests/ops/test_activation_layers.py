@@ -104,7 +104,7 @@ def test_an_activation_of_transformers_is_itself(
     forward = torch.compile(ours, fullgraph=True) if compiled else ours
     noise = 2 * torch.randn(2, 16, 96, generator=torch.Generator().manual_seed(1))
     # In bfloat16 the torch code of several operations rounds after each.
-    bound = {"rtol": 1e-5, "atol": 1e-6} if dtype == torch.float32 else {"rtol": 0.05, "atol": 0.02}
+    bound: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-6} if dtype == torch.float32 else {"rtol": 0.05, "atol": 0.02}
     for view in (noise, noise.chunk(2, -1)[1]):
         x, y = (view.to(dtype).detach().requires_grad_() for _ in range(2))
         for a, b in zip(both(forward, x), both(theirs, y), strict=True):
@@ -119,14 +119,20 @@ def both(call: Callable[..., Tensor], x: Tensor) -> tuple[Tensor, Tensor]:
 
 def llama(**options: Any) -> LlamaForCausalLM:  # noqa: ANN401
     torch.manual_seed(0)
-    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "vocab_size": 50}
+    sizes: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "vocab_size": 50}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
     return LlamaForCausalLM(LlamaConfig(**{**sizes, **heads, **options}))
 
 
 def gemma() -> GemmaForCausalLM:
     torch.manual_seed(0)
-    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "vocab_size": 50, "head_dim": 16}
+    sizes: dict[str, Any] = {
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 2,
+        "vocab_size": 50,
+        "head_dim": 16,
+    }
     return GemmaForCausalLM(GemmaConfig(**sizes, num_attention_heads=4, num_key_value_heads=1, pad_token_id=0))
 
 
@@ -179,7 +185,13 @@ def test_a_kernelized_model_is_itself_after_a_training_step(  # noqa: PLR0913 (a
 def test_a_rotation_is_replaced_and_is_itself(activation_repo: Path) -> None:
     """In both layouts. Of GPT-OSS cos and sin have a column for each pair."""
     q, k = torch.randn(2, 7, 6, 16).transpose(1, 2), torch.randn(2, 7, 2, 16).transpose(1, 2)
-    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "vocab_size": 50, "head_dim": 16}
+    sizes: dict[str, Any] = {
+        "hidden_size": 32,
+        "intermediate_size": 32,
+        "num_hidden_layers": 1,
+        "vocab_size": 50,
+        "head_dim": 16,
+    }
     config = GptOssConfig(**sizes, num_attention_heads=2, num_key_value_heads=1, num_local_experts=2)
     for module, model, columns in (
         (modeling_llama, llama(), 16),

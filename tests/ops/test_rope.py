@@ -146,7 +146,7 @@ def test_a_quarter_turn_and_no_turn_are_exact(activation: ModuleType, dtype: tor
 
 def test_float32_is_the_formula_bit_for_bit(activation: ModuleType) -> None:
     q, k = heads((2, 4, 2, 17, 64))
-    cos_sin = tables(17, 64)
+    cos_sin: dict[str, Any] = tables(17, 64)
     assert all(map(torch.equal, activation.rope(q, k, **cos_sin), reference(q, k, **cos_sin)))
 
 
@@ -226,14 +226,15 @@ def test_strided_tables_are_right(activation: ModuleType) -> None:
     cos_sin = tables(5, 34)
     grads = [torch.randn_like(t) for t in (q, k)]
     expected = results(activation.rope, q, k, *grads, **cos_sin)
-    for view in (
+    views: tuple[Callable[[Tensor], Tensor], ...] = (
         lambda t: t.repeat_interleave(2, 0)[::2],
         lambda t: t.repeat_interleave(2, 1)[:, ::2],
         lambda t: t.t().contiguous().t(),
         lambda t: t.expand(2, 5, 34),
         lambda t: t.unsqueeze(0),
         lambda t: t.expand(2, 5, 34).transpose(0, 1).contiguous().transpose(0, 1),
-    ):
+    )
+    for view in views:
         strided = {name: view(table) for name, table in cos_sin.items()}
         assert all(map(torch.equal, results(activation.rope, q, k, *grads, **strided), expected))
 
