@@ -18,12 +18,18 @@ from hubkernels.host.cpu import cpu_features
 from hubkernels.model.isa import ISAS, usable_isas
 from hubkernels.model.project import Package
 from tests.conftest import REPOSITORY, SmallProject
-from tests.ops import layer_norm_guarded, norms_guarded, rms_norm_guarded
+from tests.ops import activation_guarded, layer_norm_guarded, norms_guarded, rms_norm_guarded
 from tests.sanitizers.conftest import ALL, Sanitized
 
 pytest.importorskip("kernels", reason="kernels are loaded by the stock client")
 
 TIERS = ["scalar", *usable_isas(cpu_features())]
+GUARDED = (
+    ("rms-norm", rms_norm_guarded),
+    ("rms-norm", norms_guarded),
+    ("rms-norm", layer_norm_guarded),
+    ("activation", activation_guarded),
+)
 PACKAGES = load_project(REPOSITORY).packages
 
 CASE = """\
@@ -64,9 +70,13 @@ def test_the_cases_of_a_package_run_clean(
 
 
 @pytest.mark.parametrize("tier", TIERS)
-@pytest.mark.parametrize("guarded", [m.__name__ for m in (rms_norm_guarded, norms_guarded, layer_norm_guarded)])
-def test_a_norm_stays_inside_its_buffers(sanitized: Sanitized, artifacts: Path, guarded: str, tier: str) -> None:
-    command = ("-m", guarded, artifacts / "rms-norm")
+@pytest.mark.parametrize(
+    ("package", "guarded"), [(p, m.__name__) for p, m in GUARDED], ids=[m.__name__ for _, m in GUARDED]
+)
+def test_an_op_stays_inside_its_buffers(
+    sanitized: Sanitized, artifacts: Path, package: str, guarded: str, tier: str
+) -> None:
+    command = ("-m", guarded, artifacts / package)
     done = sanitized.run(*command, HUBKERNELS_ISA=tier, PYTHONPATH=":".join(filter(None, sys.path)))
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(rf"{tier}: \d{{3,}} cases\n", done.stdout)

@@ -178,5 +178,13 @@ inline float sum(const Lanes& v) {
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
+inline __m256 rotate_pairs(__m256 v) {
+  const __m256 minus_even = _mm256_castsi256_ps(_mm256_set1_epi64x(0x80000000));
+  return _mm256_xor_ps(_mm256_permute_ps(v, 0xb1), minus_even);
+}
+
+// (-v1, v0, -v3, v2, ...)
+inline Lanes rotate_pairs(const Lanes& v) { return {rotate_pairs(v.low), rotate_pairs(v.high)}; }
+
 }  // namespace
 }  // namespace hk

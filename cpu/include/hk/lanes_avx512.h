@@ -155,5 +155,11 @@ inline float sum(const Lanes& v) {
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
+// (-v1, v0, -v3, v2, ...)
+inline Lanes rotate_pairs(const Lanes& v) {
+  const __m512 minus_even = _mm512_castsi512_ps(_mm512_set1_epi64(0x80000000));
+  return {_mm512_xor_ps(_mm512_maskz_permute_ps(0xffff, v.all, 0xb1), minus_even)};
+}
+
 }  // namespace
 }  // namespace hk

@@ -192,5 +192,15 @@ inline float sum(Lanes v) {
   return v.lane[0];
 }
 
+// (-v1, v0, -v3, v2, ...): each pair of lanes turned by a right angle.
+inline Lanes rotate_pairs(const Lanes& v) {
+  Lanes r;
+  for (int i = 0; i < 16; i += 2) {
+    r.lane[i] = -v.lane[i + 1];
+    r.lane[i + 1] = v.lane[i];
+  }
+  return r;
+}
+
 }  // namespace
 }  // namespace hk
