@@ -41,6 +41,7 @@ struct DeformForward {
   DeformInputs in;
   void* out;    // [batch, queries, heads, channels], of value's type
   bool packed;  // read a copy of one head's values in float, else the values where they are
+  bool stream;  // packed: out is too large to stay in cache, write around it
 };
 
 // The gradient of value is summed in `chunks` runs of queries, so that its bits depend on the shape
@@ -54,6 +55,7 @@ struct DeformBackward {
   float* partial;  // [batch, heads, chunks, pixels + 1, padded channels]; null for one chunk
   int64_t chunks;
   int64_t queries_per_chunk;
+  bool stream;  // grad_value is too large to stay in cache: write around it
 };
 
 struct DeformKernels {

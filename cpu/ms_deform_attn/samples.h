@@ -17,6 +17,9 @@ namespace {
 constexpr int64_t kBlockSamples = 256;
 constexpr int64_t kBlockRows = 64;
 
+// Pixels from the one that is packed to the one that is prefetched.
+constexpr int64_t kPackAhead = 16;
+
 inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 inline int64_t whole_lanes(int64_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
 inline int64_t samples_of(const DeformInputs& in) { return in.levels * in.points; }
@@ -49,12 +52,12 @@ struct Levels {
   int32_t *step, *start;  // pixels to the next line of the map, and before the map
 };
 
-// Where the samples of a block are: one array for each of the four corners, in the order upper
-// left, upper right, lower left, lower right.
+// The four corners of the samples of a block, [samples, 4]: upper left, upper right, lower left,
+// lower right.
 struct Corners {
-  int32_t* pixel[4];      // `pixels` where the corner does not exist
-  float* coefficient[4];  // times the weight; 0 where the corner does not exist
-  float *fx, *fy;         // of samples that have no corner: 0
+  int32_t* pixel;      // times what find_corners was told; `pixels` where the corner does not exist
+  float* coefficient;  // times the weight; 0 where the corner does not exist
+  float *fx, *fy;      // [samples]; 0 where there is no corner
 };
 
 struct Block {
@@ -81,8 +84,8 @@ inline Block carve_block(Carver& carver, const DeformInputs& in, int64_t rows, b
                   carver.ints(samples)};
   block.locations = carver.floats(2 * samples);
   block.weights = carver.floats(samples);
-  for (int32_t*& pixel : block.corners.pixel) pixel = carver.ints(samples);
-  for (float*& coefficient : block.corners.coefficient) coefficient = carver.floats(samples);
+  block.corners.pixel = carver.ints(4 * samples);
+  block.corners.coefficient = carver.floats(4 * samples);
   if (!backward) {
     block.out = carver.floats(rows * padded(in));
     return block;
@@ -149,7 +152,8 @@ struct Ahead {
   const char* first;
   int64_t rows, step, bytes;
 
-  void touch(int64_t row) const {
+  // Inlined at once: GCC 12 takes a function that only prefetches for one without effect.
+  [[gnu::always_inline]] void touch(int64_t row) const {
     if (row >= rows) return;
     const char* at = first + row * step;
     for (int64_t b = 0; b < bytes; b += kLineBytes) prefetch(at + b);
@@ -164,11 +168,28 @@ inline Ahead ahead_of(const RowsOf& rows, int64_t begin, int64_t end, int64_t co
           cols * size};
 }
 
-// Corners and coefficients of `count` samples, 16 at a time.
+// [4][16] elements to [16][4] and back.
+struct Quad {
+  Lanes part[4];
+};
+
+inline Quad zip(const Quad& q) {
+  const Pair even = zip(q.part[0], q.part[2]), odd = zip(q.part[1], q.part[3]);
+  const Pair front = zip(even.first, odd.first), back = zip(even.second, odd.second);
+  return {{front.first, front.second, back.first, back.second}};
+}
+
+inline Quad unzip(const Quad& q) {
+  const Pair front = unzip(q.part[0], q.part[1]), back = unzip(q.part[2], q.part[3]);
+  const Pair even = unzip(front.first, back.first), odd = unzip(front.second, back.second);
+  return {{even.first, odd.first, even.second, odd.second}};
+}
+
+// Corners and coefficients of `count` samples, 16 at a time. Pixels are told times `scale`.
 template <bool Backward>
-void find_corners(const Block& block, int32_t none, int64_t count) {
+void find_corners(const Block& block, int32_t none, int32_t scale, int64_t count) {
   const Lanes half = splat(0.5f), zero = splat(0), one = splat(1), minus_one = splat(-1);
-  const Ints no_pixel = splat_int(none), one_pixel = splat_int(1);
+  const Ints no_pixel = splat_int(none), one_pixel = splat_int(1), by = splat_int(scale);
   const Corners& to = block.corners;
   for (int64_t i = 0; i < count; i += kLanes) {
     const Lanes width = load(block.levels.width + i), height = load(block.levels.height + i);
@@ -188,14 +209,21 @@ void find_corners(const Block& block, int32_t none, int64_t count) {
     const Ints step = load_ints(block.levels.step + i);
     const Ints pixel = load_ints(block.levels.start + i) + line * step + column;
     const Lanes weight = load(block.weights + i);
+    Quad pixels, coefficients;
     const auto put = [&](int corner, const Mask& there, const Ints& at, const Lanes& coefficient) {
-      store_ints(to.pixel[corner] + i, select(there, at, no_pixel));
-      store(to.coefficient[corner] + i, select(there, coefficient * weight, zero));
+      pixels.part[corner] = as_lanes(select(there, at, no_pixel) * by);
+      coefficients.part[corner] = select(there, coefficient * weight, zero);
     };
     put(0, left & upper, pixel, gx * gy);
     put(1, right & upper, pixel + one_pixel, fx * gy);
     put(2, left & lower, pixel + step, gx * fy);
     put(3, right & lower, pixel + step + one_pixel, fx * fy);
+    pixels = zip(pixels);
+    coefficients = zip(coefficients);
+    for (int c = 0; c < 4; ++c) {
+      store_ints(to.pixel + 4 * i + c * kLanes, as_ints(pixels.part[c]));
+      store(to.coefficient + 4 * i + c * kLanes, coefficients.part[c]);
+    }
     if constexpr (Backward) {
       store(to.fx + i, fx);
       store(to.fy + i, fy);
@@ -203,31 +231,36 @@ void find_corners(const Block& block, int32_t none, int64_t count) {
   }
 }
 
-// One head's pixels as values or as packed floats.
-template <typename T, bool InPlace>
-struct Pixels {
+// One head's pixels in floats, found by their first element.
+struct Packed {
+  const float* first;
+
+  const float* at(int32_t element) const { return first + element; }
+};
+
+// One head's pixels where they are, found by their number.
+template <typename T>
+struct InPlace {
   const T* first;
   int64_t step;     // elements from pixel to pixel
-  const T* absent;  // what stands for pixel `none`; packed, it is one of them
+  const T* absent;  // what stands for pixel `none`
   int32_t none;
 
   const T* at(int32_t pixel) const {
-    const T* there = first + int64_t{pixel} * step;
-    if constexpr (InPlace) return pixel == none ? absent : there;
-    return there;
+    return pixel == none ? absent : first + int64_t{pixel} * step;
   }
 };
 
 // out = sum over the samples of one row, for `Groups` vectors of channels. Left and right corners
 // are summed apart: that halves the chain of additions, and AVX2 has registers for no more.
-template <int Groups, typename T, bool InPlace>
-inline void gather_row(const Pixels<T, InPlace>& pixels, const Corners& corners, int64_t begin,
-                       int64_t end, int64_t channel, float* out) {
+template <int Groups, typename Pixels>
+inline void gather_row(const Pixels& pixels, const Corners& corners, int64_t begin, int64_t end,
+                       int64_t channel, float* out) {
   Lanes left[Groups], right[Groups];
   for (int g = 0; g < Groups; ++g) left[g] = right[g] = splat(0);
   const auto add = [&](int corner, int64_t i, Lanes* sum) {
-    const T* from = pixels.at(corners.pixel[corner][i]) + channel;
-    const Lanes coefficient = splat(corners.coefficient[corner][i]);
+    const auto* from = pixels.at(corners.pixel[4 * i + corner]) + channel;
+    const Lanes coefficient = splat(corners.coefficient[4 * i + corner]);
     for (int g = 0; g < Groups; ++g) sum[g] = sum[g] + coefficient * load(from + g * kLanes);
   };
   for (int64_t i = begin; i < end; ++i) {
@@ -253,14 +286,22 @@ inline void for_groups(int64_t groups, Body body) {
 
 template <typename T>
 void narrow_rows(const float* from, int64_t from_step, int64_t count, int64_t cols, T* to,
-                 int64_t to_step) {
-  for (int64_t r = 0; r < count; ++r) convert(from + r * from_step, to + r * to_step, 0, cols);
+                 int64_t to_step, bool streamed) {
+  for (int64_t r = 0; r < count; ++r, from += from_step, to += to_step) {
+    if (!streamed || !can_stream(to)) {
+      convert(from, to, 0, cols);
+      continue;
+    }
+    for_lanes(
+        0, cols, [&](int64_t c) { stream(to + c, load(from + c)); },
+        [&](int64_t c, int64_t live) { store(to + c, load(from + c, live), live); });
+  }
 }
 
 inline void narrow(const float* from, int64_t from_step, int64_t count, int64_t cols, DType type,
-                   void* to, int64_t first, int64_t to_step) {
+                   void* to, int64_t first, int64_t to_step, bool streamed = false) {
   with_type(type, [&]<typename T>(T*) {
-    narrow_rows(from, from_step, count, cols, static_cast<T*>(to) + first, to_step);
+    narrow_rows(from, from_step, count, cols, static_cast<T*>(to) + first, to_step, streamed);
   });
 }
 
@@ -268,7 +309,11 @@ inline void narrow(const float* from, int64_t from_step, int64_t count, int64_t 
 template <typename T>
 void pack_head(const T* from, const DeformInputs& in, float* to) {
   const int64_t step = in.heads * in.channels, width = padded(in);
+  const Ahead ahead = {reinterpret_cast<const char*>(from), in.pixels,
+                       step * static_cast<int64_t>(sizeof(T)),
+                       in.channels * static_cast<int64_t>(sizeof(T))};
   for (int64_t s = 0; s < in.pixels; ++s, from += step, to += width) {
+    ahead.touch(s + kPackAhead);
     for_lanes(
         0, in.channels, [&](int64_t c) { store(to + c, load(from + c)); },
         [&](int64_t c, int64_t live) { store(to + c, load(from + c, live)); });
@@ -295,7 +340,7 @@ void forward_head(const DeformForward& args, const Block& block, const float* pa
   const DeformInputs& in = args.in;
   const int64_t samples = samples_of(in), width = padded(in);
   const auto none = static_cast<int32_t>(in.pixels);
-  const Pixels<float, false> pixels = {packed, width, nullptr, none};
+  const Packed pixels = {packed};
   for (int64_t query = begin; query < end; query += block.rows) {
     const int64_t count = smaller(block.rows, end - query);
     const RowsOf locations =
@@ -303,7 +348,7 @@ void forward_head(const DeformForward& args, const Block& block, const float* pa
     const RowsOf weights = head_rows(in.weight_type, in.weights, in, image, head, query, samples);
     stage(locations, count, 2 * samples, block.locations);
     stage(weights, count, samples, block.weights);
-    find_corners<false>(block, none, count * samples);
+    find_corners<false>(block, none, static_cast<int32_t>(width), count * samples);
     const int64_t last = smaller(2 * block.rows, end - query);
     const Ahead next_locations = ahead_of(locations, count, last, 2 * samples);
     const Ahead next_weights = ahead_of(weights, count, last, samples);
@@ -318,7 +363,8 @@ void forward_head(const DeformForward& args, const Block& block, const float* pa
       }
     });
     const RowsOf out = head_rows(in.value_type, args.out, in, image, head, query, in.channels);
-    narrow(block.out, width, count, in.channels, out.type, args.out, out.first, out.step);
+    narrow(block.out, width, count, in.channels, out.type, args.out, out.first, out.step,
+           args.stream);
   }
 }
 
@@ -336,6 +382,7 @@ void forward_packed(const DeformForward& args, float* scratch, int64_t begin, in
     forward_head(args, block, packed, head / in.heads, head % in.heads, first, last);
     begin += last - first;
   }
+  if (args.stream) finish_streams();
 }
 
 // All heads of a query at once, its samples being one behind the other.
@@ -353,12 +400,12 @@ void forward_in_place(const DeformForward& args, const Block& block, int64_t beg
     stage({in.location_type, in.locations, 2 * all, 2 * first, 0}, 1, 2 * count * row_samples,
           block.locations);
     stage({in.weight_type, in.weights, all, first, 0}, 1, count * row_samples, block.weights);
-    find_corners<false>(block, none, count * row_samples);
+    find_corners<false>(block, none, 1, count * row_samples);
     const T* value = static_cast<const T*>(in.value) + image * in.pixels * row;
     for_groups(in.channels / kLanes, [&]<int Groups>(int64_t channel) {
       for (int64_t r = 0; r < count * in.heads; ++r) {
-        const Pixels<T, true> pixels = {value + r % in.heads * in.channels, row,
-                                        static_cast<const T*>(in.zero_pixel), none};
+        const InPlace<T> pixels = {value + r % in.heads * in.channels, row,
+                                   static_cast<const T*>(in.zero_pixel), none};
         gather_row<Groups>(pixels, block.corners, r * samples, (r + 1) * samples, channel,
                            block.out + r * in.channels);
       }
@@ -395,7 +442,7 @@ template <int Groups>
 inline void dot_row(const float* packed, int64_t width, const Corners& corners, const float* grad,
                     int64_t begin, int64_t end, float* dots) {
   const auto dot = [&](int64_t sample, int corner) {
-    const float* from = packed + corners.pixel[corner][sample] * width;
+    const float* from = packed + corners.pixel[4 * sample + corner];
     Lanes product = load(from) * load(grad);
     const int64_t groups = Groups == 0 ? width / kLanes : Groups;
     for (int64_t g = 1; g < groups; ++g) {
@@ -414,21 +461,25 @@ inline void dot_row(const float* packed, int64_t width, const Corners& corners, 
 }
 
 // Gradients of weights and locations of `count` samples, 16 at a time.
+// none: what `pixel` says of a corner that does not exist.
 inline void differentiate(const Block& block, int32_t none, int64_t count) {
   const Lanes zero = splat(0), one = splat(1);
   const Ints no_pixel = splat_int(none);
   for (int64_t i = 0; i < count; i += kLanes) {
-    const float* dots = block.dots + 4 * i;
-    const Pair a = unzip(load(dots), load(dots + kLanes));
-    const Pair b = unzip(load(dots + 2 * kLanes), load(dots + 3 * kLanes));
-    const Pair even = unzip(a.first, b.first), odd = unzip(a.second, b.second);
+    Quad dots, pixels;
+    for (int c = 0; c < 4; ++c) {
+      dots.part[c] = load(block.dots + 4 * i + c * kLanes);
+      pixels.part[c] = as_lanes(load_ints(block.corners.pixel + 4 * i + c * kLanes));
+    }
+    dots = unzip(dots);
+    pixels = unzip(pixels);
     Mask absent[4];
     for (int c = 0; c < 4; ++c) {
-      absent[c] = load_ints(block.corners.pixel[c] + i) == no_pixel;
+      absent[c] = as_ints(pixels.part[c]) == no_pixel;
+      // Zeros of the absent pixel times an infinite gradient would be NaN.
+      dots.part[c] = select(absent[c], zero, dots.part[c]);
     }
-    // Zeros of the absent pixel times an infinite gradient would be NaN.
-    const Lanes d0 = select(absent[0], zero, even.first), d1 = select(absent[1], zero, odd.first);
-    const Lanes d2 = select(absent[2], zero, even.second), d3 = select(absent[3], zero, odd.second);
+    const auto& [d0, d1, d2, d3] = dots.part;
     const Mask outside = absent[0] & absent[1] & absent[2] & absent[3];
 
     const Lanes fx = load(block.corners.fx + i), fy = load(block.corners.fy + i);
@@ -449,14 +500,14 @@ inline void differentiate(const Block& block, int32_t none, int64_t count) {
 
 // grad_value[pixel] += coefficient * grad, for the samples of one row in order.
 template <int Groups>
-inline void scatter_row(float* grad_value, int64_t width, const Corners& corners, const float* grad,
-                        int64_t begin, int64_t end, int64_t channel) {
+inline void scatter_row(float* grad_value, const Corners& corners, const float* grad, int64_t begin,
+                        int64_t end, int64_t channel) {
   Lanes part[Groups];
   for (int g = 0; g < Groups; ++g) part[g] = load(grad + channel + g * kLanes);
   for (int64_t i = begin; i < end; ++i) {
     for (int corner = 0; corner < 4; ++corner) {
-      float* to = grad_value + corners.pixel[corner][i] * width + channel;
-      const Lanes coefficient = splat(corners.coefficient[corner][i]);
+      float* to = grad_value + corners.pixel[4 * i + corner] + channel;
+      const Lanes coefficient = splat(corners.coefficient[4 * i + corner]);
       for (int g = 0; g < Groups; ++g) {
         store(to + g * kLanes, load(to + g * kLanes) + coefficient * part[g]);
       }
@@ -511,7 +562,7 @@ void backward_head(const DeformBackward& args, const Block& block, const float* 
     stage(locations, count, 2 * samples, block.locations);
     stage(weights, count, samples, block.weights);
     stage_padded(grad, count, in.channels, block.grad);
-    find_corners<true>(block, none, count * samples);
+    find_corners<true>(block, none, static_cast<int32_t>(width), count * samples);
 
     const int64_t last = smaller(2 * block.rows, end - query);
     for (int64_t r = 0; r < last - count; ++r) {
@@ -521,7 +572,7 @@ void backward_head(const DeformBackward& args, const Block& block, const float* 
     }
     if (args.grad_locations != nullptr || args.grad_weights != nullptr) {
       dot_rows(block, packed, width, count, samples);
-      differentiate(block, none, count * samples);
+      differentiate(block, none * static_cast<int32_t>(width), count * samples);
     }
     if (args.grad_locations != nullptr) {
       narrow(block.grad_locations, 2 * samples, count, 2 * samples, locations.type,
@@ -534,14 +585,14 @@ void backward_head(const DeformBackward& args, const Block& block, const float* 
     if (grad_value == nullptr) continue;
     for_groups(width / kLanes, [&]<int Groups>(int64_t channel) {
       for (int64_t r = 0; r < count; ++r) {
-        scatter_row<Groups>(grad_value, width, block.corners, block.grad + r * width, r * samples,
+        scatter_row<Groups>(grad_value, block.corners, block.grad + r * width, r * samples,
                             (r + 1) * samples, channel);
       }
     });
   }
 }
 
-// Calls write(pixel's floats, pixel's place in grad_value) for pixels [begin, end) of one head.
+// head: counted over all images.
 template <typename T>
 inline T* pixel_of(const DeformInputs& in, void* tensor, int64_t head, int64_t pixel) {
   const int64_t image = head / in.heads;
@@ -553,7 +604,7 @@ void write_grad_value(const DeformBackward& args, const float* sums, int64_t hea
   const DeformInputs& in = args.in;
   with_type(in.value_type, [&]<typename T>(T*) {
     narrow_rows(sums, padded(in), in.pixels, in.channels, pixel_of<T>(in, args.grad_value, head, 0),
-                in.heads * in.channels);
+                in.heads * in.channels, args.stream);
   });
 }
 
@@ -578,6 +629,7 @@ void backward(const DeformBackward& args, float* scratch, int64_t begin, int64_t
     backward_head(args, block, packed, sums, head / in.heads, head % in.heads, first, last);
     if (own != nullptr) write_grad_value(args, own, head);
   }
+  if (args.stream) finish_streams();
 }
 
 int64_t backward_scratch(const DeformBackward& args) {

@@ -116,8 +116,7 @@ def gather_form(
 ) -> Tensor:
     """Compute with one index for each corner."""
     batch, _, heads, channels = value.shape
-    queries, points = sampling_locations.shape[1], sampling_locations.shape[4]
-    out = value.new_zeros(batch, queries, heads, channels)
+    out = value.new_zeros(batch, sampling_locations.shape[1], heads, channels)
     image = torch.arange(batch).view(-1, 1, 1, 1)
     head = torch.arange(heads).view(1, 1, -1, 1)
     start = 0
@@ -131,8 +130,8 @@ def gather_form(
                 inside = (column >= 0) & (column < width) & (line >= 0) & (line < height)
                 part = (1 - (x - column).abs()) * (1 - (y - line).abs()) * weight
                 index = torch.where(inside, line * width + column, 0).long() + start
-                pixel = value[image, index, head] if points else value.new_zeros(*index.shape, channels)
-                out = out + torch.where(inside, part, 0).unsqueeze(-1).mul(pixel).sum(3)
+                pixel = value[image, index, head]
+                out = out + torch.where(inside.unsqueeze(-1), part.unsqueeze(-1) * pixel, 0).sum(3)
         start += height * width
     return out.flatten(2)
 
@@ -208,11 +207,8 @@ def _wide_gather_form(value: Tensor, levels: Sequence[Sequence[int]], locations:
     return gather_form(value.float(), levels, locations.float(), weights.float()).to(value.dtype)
 
 
-@functools.lru_cache(maxsize=1)
-def _compiled_for(levels: tuple[tuple[int, int], ...]) -> Any:  # noqa: ANN401 (torch.compile loses the type)
-    """Compile anew for other maps: at the limit of recompilations, torch would run the function as it is."""
-    del levels
-    torch.compiler.reset()
+@functools.cache
+def _compiled() -> Any:  # noqa: ANN401 (torch.compile loses the type)
     return torch.compile(_wide_gather_form, dynamic=False)
 
 
@@ -220,8 +216,7 @@ def _compiled_gather(
     value: Tensor, spatial_shapes: Tensor, sampling_locations: Tensor, attention_weights: Tensor
 ) -> Tensor:
     levels = tuple(map(tuple, spatial_shapes.tolist()))
-    with torch._dynamo.config.patch(recompile_limit=1024):  # type: ignore[no-untyped-call] # noqa: SLF001
-        out: Tensor = _compiled_for(levels)(value, levels, sampling_locations, attention_weights)
+    out: Tensor = _compiled()(value, levels, sampling_locations, attention_weights)
     return out
 
 

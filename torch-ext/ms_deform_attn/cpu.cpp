@@ -30,9 +30,15 @@ constexpr int64_t kPackedReads = 2;
 constexpr int64_t kChunkTasks = 8;
 constexpr int64_t kChunkReads = 2;
 
+// Outputs above this size are written around the caches.
+constexpr int64_t kStreamMinBytes = int64_t{8} << 20;
+
 // Coordinates are float, and exact up to here.
 constexpr int64_t kMaxSize = int64_t{1} << 24;
 constexpr int64_t kMaxPixels = int64_t{1} << 30;
+
+// Places in one packed head are 32-bit.
+constexpr int64_t kMaxHead = INT32_MAX;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -117,6 +123,10 @@ struct Levels {
       STD_TORCH_CHECK(pixels <= kMaxPixels, op, ": spatial_shapes has ", pixels,
                       " pixels up to level ", level, ", must be at most ", kMaxPixels);
     }
+    const int64_t width = ceil_div(a.value.size(3), hk::kDeformLanes) * hk::kDeformLanes;
+    STD_TORCH_CHECK((pixels + 1) * width <= kMaxHead, op, ": value has shape ",
+                    hk::shape_text(a.value), ": one head of ", pixels, " pixels and ", width,
+                    " channels (whole vectors) is above ", kMaxHead, " elements");
     STD_TORCH_CHECK(pixels == a.value.size(1), op, ": spatial_shapes has ", pixels,
                     " pixels, value has ", a.value.size(1));
     if (a.level_start_index) check_starts(op, *a.level_start_index, starts);
@@ -182,6 +192,12 @@ Tensor empty(const Tensor& like, torch::headeronly::IntHeaderOnlyArrayRef sizes)
 
 int64_t bytes_of(const Tensor& t) { return t.numel() * static_cast<int64_t>(t.element_size()); }
 
+// A head's row has to be whole lines: of a line that two heads share, each would write a part.
+bool streams(const Tensor& to, const hk::DeformInputs& in) {
+  const int64_t row = in.channels * static_cast<int64_t>(to.element_size());
+  return bytes_of(to) > kStreamMinBytes && row % 64 == 0;
+}
+
 bool has_samples(const Arguments& a) {
   return a.value.numel() > 0 && a.attention_weights.numel() > 0;
 }
@@ -208,6 +224,7 @@ Tensor ms_deform_attn(const Tensor& value, const Tensor& spatial_shapes,
       .out = out.mutable_data_ptr(),
       .packed = in.channels % hk::kDeformLanes != 0 ||
                 in.queries * reads_of(in) >= kPackedReads * in.pixels,
+      .stream = streams(out, in),
   };
   const int64_t heads = args.packed ? 1 : in.heads;  // that one item of work has
   torch::stable::parallel_for(0, in.batch * in.queries * in.heads / heads,
@@ -290,6 +307,7 @@ std::tuple<Tensor, Tensor, Tensor> ms_deform_attn_backward(
       .partial = partial ? partial->get() : nullptr,
       .chunks = chunks,
       .queries_per_chunk = queries_per_chunk,
+      .stream = want_value && !partial && streams(grad_value, in),
   };
   const int64_t task_vectors = (queries_per_chunk * reads_of(in) + in.pixels) * vectors_of(in);
   torch::stable::parallel_for(0, in.batch * in.heads * chunks,

@@ -185,6 +185,14 @@ inline Lanes to_lanes(const Ints& v) {
   return {_mm256_cvtepi32_ps(v.low), _mm256_cvtepi32_ps(v.high)};
 }
 
+inline Ints as_ints(const Lanes& v) {
+  return {_mm256_castps_si256(v.low), _mm256_castps_si256(v.high)};
+}
+
+inline Lanes as_lanes(const Ints& v) {
+  return {_mm256_castsi256_ps(v.low), _mm256_castsi256_ps(v.high)};
+}
+
 // Orders the quarters 0, 2, 1, 3.
 inline __m256 middle_swapped(__m256 v) {
   return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(v), 0xd8));

@@ -178,6 +178,9 @@ inline Ints floor_ints(const Lanes& v) {
 
 inline Lanes to_lanes(const Ints& v) { return {_mm512_cvtepi32_ps(v.all)}; }
 
+inline Ints as_ints(const Lanes& v) { return {_mm512_castps_si512(v.all)}; }
+inline Lanes as_lanes(const Ints& v) { return {_mm512_castsi512_ps(v.all)}; }
+
 inline Pair unzip(const Lanes& a, const Lanes& b) {
   const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
   const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));

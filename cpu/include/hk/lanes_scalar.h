@@ -212,6 +212,10 @@ inline Lanes to_lanes(const Ints& v) {
   return r;
 }
 
+// The same bits.
+inline Ints as_ints(const Lanes& v) { return __builtin_bit_cast(Ints, v); }
+inline Lanes as_lanes(const Ints& v) { return __builtin_bit_cast(Lanes, v); }
+
 // Of the 32 elements of a, then b: those at even places, and those at odd places.
 inline Pair unzip(const Lanes& a, const Lanes& b) {
   Pair r;

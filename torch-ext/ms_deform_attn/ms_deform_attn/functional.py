@@ -59,7 +59,10 @@ def ms_deform_attn_packed(
     counts = list(num_points)
     if len(set(counts)) != 1 or counts[0] < 0:
         raise RuntimeError(f"ms_deform_attn_packed: num_points is {counts}, must be one count, the same for each level")
-    for name, given, dims in (("sampling_locations", sampling_locations, 5), ("attention_weights", attention_weights, 4)):
+    for name, given, dims in (
+        ("sampling_locations", sampling_locations, 5),
+        ("attention_weights", attention_weights, 4),
+    ):
         if given.dim() != dims or given.shape[3] != sum(counts):
             raise RuntimeError(
                 f"ms_deform_attn_packed: {name} has shape {tuple(given.shape)}, must have {dims} dims, "

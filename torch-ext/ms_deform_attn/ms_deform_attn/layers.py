@@ -32,9 +32,7 @@ class MultiScaleDeformableAttention(nn.Module):
     ) -> Tensor:
         """Sum the samples of value."""
         locations, weights = (_beside(value, t) for t in (sampling_locations, attention_weights))
-        return ms_deform_attn_forward(
-            value, value_spatial_shapes, level_start_index, locations, weights, im2col_step
-        )
+        return ms_deform_attn_forward(value, value_spatial_shapes, level_start_index, locations, weights, im2col_step)
 
 
 def _beside(value: Tensor, t: Tensor) -> Tensor:
