@@ -403,11 +403,16 @@ void forward_in_place(const DeformForward& args, const Block& block, int64_t beg
     find_corners<false>(block, none, 1, count * row_samples);
     const T* value = static_cast<const T*>(in.value) + image * in.pixels * row;
     for_groups(in.channels / kLanes, [&]<int Groups>(int64_t channel) {
-      for (int64_t r = 0; r < count * in.heads; ++r) {
-        const InPlace<T> pixels = {value + r % in.heads * in.channels, row,
-                                   static_cast<const T*>(in.zero_pixel), none};
-        gather_row<Groups>(pixels, block.corners, r * samples, (r + 1) * samples, channel,
-                           block.out + r * in.channels);
+      int64_t sample = 0;
+      float* out = block.out;
+      for (int64_t q = 0; q < count; ++q) {
+        InPlace<T> pixels = {value, row, static_cast<const T*>(in.zero_pixel), none};
+        for (int64_t head = 0; head < in.heads; ++head) {
+          gather_row<Groups>(pixels, block.corners, sample, sample + samples, channel, out);
+          pixels.first += in.channels;
+          sample += samples;
+          out += in.channels;
+        }
       }
     });
     convert(block.out, static_cast<T*>(args.out) + query * row, 0, count * row);

@@ -42,7 +42,8 @@ class Sizes(NamedTuple):
 
 def sizes(shape: tuple[int, ...]) -> Sizes:
     """Read a shape."""
-    return Sizes(*shape[:5], tuple(zip(shape[5::2], shape[6::2], strict=True)))
+    batch, queries, heads, channels, points, *levels = shape
+    return Sizes(batch, queries, heads, channels, points, tuple(zip(levels[::2], levels[1::2], strict=True)))
 
 
 DETR = (100, 134, 50, 67, 25, 34, 13, 17)
@@ -188,7 +189,7 @@ def grid_sample_form(
     batch, _, heads, channels = value.shape
     queries = sampling_locations.shape[1]
     levels = [(int(height), int(width)) for height, width in spatial_shapes.tolist()]
-    maps = value.to(wide).split([height * width for height, width in levels], 1)
+    maps = torch.split(value.to(wide), [height * width for height, width in levels], 1)
     grids = 2 * sampling_locations.to(wide) - 1
     samples = [
         torch.nn.functional.grid_sample(

@@ -1,4 +1,4 @@
-"""Run ms_deform_attn in the tier of HUBKERNELS_ISA and save it: `python -m tests.ops.ms_deform_attn_tier REPO OUTPUT`."""
+"""Run ms_deform_attn in the tier of HUBKERNELS_ISA and save it: `-m tests.ops.ms_deform_attn_tier REPO OUTPUT`."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ constexpr const char* kBackward = "ms_deform_attn_backward";
 constexpr int64_t kVectorsPerThread = 16384;
 
 // Heads are packed where each pixel is read so many times, else read in place.
-constexpr int64_t kPackedReads = 2;
+constexpr int64_t kPackedHalfReads = 3;
 
 // The gradient of value is summed by so many threads at least, where each chunk of queries reads a
 // pixel often enough to pay for a sum of its own.
@@ -186,6 +186,12 @@ int64_t reads_of(const hk::DeformInputs& in) { return 4 * in.levels * in.points;
 
 int64_t vectors_of(const hk::DeformInputs& in) { return ceil_div(in.channels, hk::kDeformLanes); }
 
+// In place, pixels have to be whole vectors.
+bool packs(const hk::DeformInputs& in) {
+  if (in.channels % hk::kDeformLanes != 0) return true;
+  return 2 * in.queries * reads_of(in) >= kPackedHalfReads * in.pixels;
+}
+
 Tensor empty(const Tensor& like, torch::headeronly::IntHeaderOnlyArrayRef sizes) {
   return torch::stable::new_empty(like, sizes, like.scalar_type());
 }
@@ -222,8 +228,7 @@ Tensor ms_deform_attn(const Tensor& value, const Tensor& spatial_shapes,
   const hk::DeformForward args{
       .in = in,
       .out = out.mutable_data_ptr(),
-      .packed = in.channels % hk::kDeformLanes != 0 ||
-                in.queries * reads_of(in) >= kPackedReads * in.pixels,
+      .packed = packs(in),
       .stream = streams(out, in),
   };
   const int64_t heads = args.packed ? 1 : in.heads;  // that one item of work has

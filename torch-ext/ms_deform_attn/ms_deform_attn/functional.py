@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -109,7 +109,7 @@ def ms_deform_attn_backward(  # noqa: PLR0913, PLR0917 - the field's call
     _check_step("ms_deform_attn_backward", im2col_step)
     shapes = _as_tensor(spatial_shapes)
     inputs = (value, shapes, level_start_index, sampling_loc, attn_weight)
-    grads: tuple[Tensor, Tensor, Tensor] = _ms_deform_attn_backward(grad_output, *inputs, True, True, True)  # noqa: FBT003
+    grads: tuple[Tensor, Tensor, Tensor] = _ms_deform_attn_backward(grad_output, *inputs, True, True, True)
     return grads
 
 
@@ -163,61 +163,89 @@ def _backward(ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, ...]:
     return of_value, None, None, of_locations, of_weights
 
 
-def _check(op: str, value: Tensor, shapes: Tensor, starts: Tensor | None, locations: Tensor, weights: Tensor) -> None:
-    """Refuse what the kernel refuses without the numbers in shapes and starts, and tensors on two devices."""
-    if value.dtype not in _DTYPES:
-        raise RuntimeError(f"{op}: value is {value.dtype}, must be one of {_DTYPES}")
-    for name, t in (("sampling_locations", locations), ("attention_weights", weights)):
-        if t.device != value.device:
-            raise RuntimeError(f"{op}: {name} is on {t.device}, must be on the device of value, {value.device}")
-        if t.dtype not in (torch.float32, value.dtype):
-            raise RuntimeError(f"{op}: {name} is {t.dtype}, must be float32 or the dtype of value, {value.dtype}")
-    for name, t, dims, form in (
-        ("value", value, 4, "(batch, pixels, heads, channels)"),
-        ("sampling_locations", locations, 6, "(batch, queries, heads, levels, points, 2)"),
-        ("attention_weights", weights, 5, "(batch, queries, heads, levels, points)"),
-    ):
-        if t.dim() != dims:
-            raise RuntimeError(f"{op}: {name} has shape {tuple(t.shape)}, must be {form}")
-    batch, _, heads, _ = value.shape
-    if locations.shape[0] != batch or locations.shape[2] != heads or locations.shape[5] != 2:  # noqa: PLR2004 - x, y
-        raise RuntimeError(
-            f"{op}: sampling_locations has shape {tuple(locations.shape)}, must be "
-            f"({batch}, queries, {heads}, levels, points, 2) for value of shape {tuple(value.shape)}"
-        )
-    if weights.shape != locations.shape[:-1]:
-        raise RuntimeError(
-            f"{op}: attention_weights has shape {tuple(weights.shape)}, sampling_locations {tuple(locations.shape)}: "
-            "all but the last dim must be the same"
-        )
-    levels = locations.shape[3]
-    for name, given, wanted in (("spatial_shapes", shapes, (levels, 2)), ("level_start_index", starts, (levels,))):
-        if given is None:
-            continue
-        if given.device.type not in {"cpu", value.device.type}:
-            raise RuntimeError(f"{op}: {name} is on {given.device}, must be on the device of value or on the CPU")
-        if given.dtype != torch.int64:
-            raise RuntimeError(f"{op}: {name} is {given.dtype}, must be int64")
-        if tuple(given.shape) != wanted:
-            raise RuntimeError(f"{op}: {name} has shape {tuple(given.shape)}, must be {wanted}")
+class _Inputs(NamedTuple):
+    """What both directions read."""
+
+    value: Tensor
+    spatial_shapes: Tensor
+    level_start_index: Tensor | None
+    sampling_locations: Tensor
+    attention_weights: Tensor
+
+    @property
+    def out_shape(self) -> tuple[int, int, int]:
+        batch, _, heads, channels = self.value.shape
+        return batch, self.sampling_locations.shape[1], heads * channels
+
+    def check(self, op: str) -> None:
+        """Refuse what the kernel refuses without looking at numbers, and tensors on two devices."""
+        if self.value.dtype not in _DTYPES:
+            raise RuntimeError(f"{op}: value is {self.value.dtype}, must be one of {_DTYPES}")
+        self._check_partners(op)
+        self._check_shapes(op)
+        levels = self.sampling_locations.shape[3]
+        self._check_integers(op, "spatial_shapes", self.spatial_shapes, (levels, 2))
+        if self.level_start_index is not None:
+            self._check_integers(op, "level_start_index", self.level_start_index, (levels,))
+
+    def _check_partners(self, op: str) -> None:
+        device, dtype = self.value.device, self.value.dtype
+        for name in ("sampling_locations", "attention_weights"):
+            t = getattr(self, name)
+            if t.device != device:
+                raise RuntimeError(f"{op}: {name} is on {t.device}, must be on the device of value, {device}")
+            if t.dtype not in (torch.float32, dtype):
+                raise RuntimeError(f"{op}: {name} is {t.dtype}, must be float32 or the dtype of value, {dtype}")
+
+    def _check_shapes(self, op: str) -> None:
+        for name, form in _FORMS.items():
+            shape = tuple(getattr(self, name).shape)
+            if len(shape) != len(form):
+                raise RuntimeError(f"{op}: {name} has shape {shape}, must be ({', '.join(form)})")
+        value, locations, weights = self.value.shape, self.sampling_locations.shape, self.attention_weights.shape
+        if locations[0] != value[0] or locations[2] != value[2] or locations[5] != len("xy"):
+            raise RuntimeError(
+                f"{op}: sampling_locations has shape {tuple(locations)}, must be "
+                f"({value[0]}, queries, {value[2]}, levels, points, 2) for value of shape {tuple(value)}"
+            )
+        if weights != locations[:-1]:
+            raise RuntimeError(
+                f"{op}: attention_weights has shape {tuple(weights)}, sampling_locations {tuple(locations)}: "
+                "all but the last dim must be the same"
+            )
+
+    def _check_integers(self, op: str, name: str, t: Tensor, shape: tuple[int, ...]) -> None:
+        if t.device.type not in {"cpu", self.value.device.type}:
+            raise RuntimeError(f"{op}: {name} is on {t.device}, must be on the device of value or on the CPU")
+        if t.dtype != torch.int64:
+            raise RuntimeError(f"{op}: {name} is {t.dtype}, must be int64")
+        if tuple(t.shape) != shape:
+            raise RuntimeError(f"{op}: {name} has shape {tuple(t.shape)}, must be {shape}")
 
 
-def _fake_forward(value: Tensor, shapes: Tensor, starts: Tensor | None, locations: Tensor, weights: Tensor) -> Tensor:
-    _check("ms_deform_attn", value, shapes, starts, locations, weights)
-    return value.new_empty((value.shape[0], locations.shape[1], value.shape[2] * value.shape[3]))
+_FORMS = {
+    "value": ("batch", "pixels", "heads", "channels"),
+    "sampling_locations": ("batch", "queries", "heads", "levels", "points", "2"),
+    "attention_weights": ("batch", "queries", "heads", "levels", "points"),
+}
 
 
-def _fake_backward(grad: Tensor, value: Tensor, *rest: Any) -> tuple[Tensor, ...]:
-    shapes, starts, locations, weights, *wanted = rest
+def _fake_forward(*tensors: Any) -> Tensor:
+    inputs = _Inputs(*tensors)
+    inputs.check("ms_deform_attn")
+    return inputs.value.new_empty(inputs.out_shape)
+
+
+def _fake_backward(grad: Tensor, *rest: Any) -> tuple[Tensor, ...]:
     op = "ms_deform_attn_backward"
-    _check(op, value, shapes, starts, locations, weights)
-    if grad.dtype != value.dtype:
-        raise RuntimeError(f"{op}: grad is {grad.dtype}, must be the dtype of value, {value.dtype}")
-    shape = (value.shape[0], locations.shape[1], value.shape[2] * value.shape[3])
-    if tuple(grad.shape) != shape:
-        raise RuntimeError(f"{op}: grad has shape {tuple(grad.shape)}, must be {shape}")
-    inputs = (value, locations, weights)
-    return tuple(t.new_empty(t.shape if want else (0,)) for t, want in zip(inputs, wanted, strict=True))
+    inputs, wanted = _Inputs(*rest[:5]), rest[5:]
+    inputs.check(op)
+    if grad.dtype != inputs.value.dtype:
+        raise RuntimeError(f"{op}: grad is {grad.dtype}, must be the dtype of value, {inputs.value.dtype}")
+    if tuple(grad.shape) != inputs.out_shape:
+        raise RuntimeError(f"{op}: grad has shape {tuple(grad.shape)}, must be {inputs.out_shape}")
+    of = (inputs.value, inputs.sampling_locations, inputs.attention_weights)
+    return tuple(t.new_empty(t.shape if want else (0,)) for t, want in zip(of, wanted, strict=True))
 
 
 _ms_deform_attn = differentiable("ms_deform_attn", _fake_forward, _setup_context, _backward)
