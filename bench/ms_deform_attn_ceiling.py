@@ -55,7 +55,7 @@ def corners_of(spatial_shapes: Tensor, locations: Tensor) -> Tensor:
                 corners.append(torch.where(inside, y * width + x + start, pixels))
         start += height * width
     by_level = torch.stack(corners, -1).unflatten(-1, (-1, 4))  # (batch, queries, heads, points, levels, 4)
-    return by_level.permute(0, 2, 1, 4, 3, 5).flatten(3).to(torch.int32)
+    return by_level.permute(0, 2, 1, 4, 3, 5).flatten(3).to(torch.int32).contiguous()
 
 
 _TABLES: dict[int, Tensor] = {}

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -18,7 +19,7 @@ from hubkernels.host.cpu import cpu_features
 from hubkernels.model.isa import ISAS, usable_isas
 from hubkernels.model.project import Package
 from tests.conftest import REPOSITORY, SmallProject
-from tests.ops import rms_norm_guarded
+from tests.ops import ms_deform_attn_guarded, rms_norm_guarded
 from tests.sanitizers.conftest import ALL, Sanitized
 
 pytest.importorskip("kernels", reason="kernels are loaded by the stock client")
@@ -64,8 +65,15 @@ def test_the_cases_of_a_package_run_clean(
 
 
 @pytest.mark.parametrize("tier", TIERS)
-def test_rms_norm_stays_inside_its_buffers(sanitized: Sanitized, artifacts: Path, tier: str) -> None:
-    command = ("-m", rms_norm_guarded.__name__, artifacts / "rms-norm")
+@pytest.mark.parametrize(
+    ("program", "package"),
+    [(rms_norm_guarded, "rms-norm"), (ms_deform_attn_guarded, "ms-deform-attn")],
+    ids=["rms-norm", "ms-deform-attn"],
+)
+def test_an_op_stays_inside_its_buffers(
+    sanitized: Sanitized, artifacts: Path, program: ModuleType, package: str, tier: str
+) -> None:
+    command = ("-m", program.__name__, artifacts / package)
     done = sanitized.run(*command, HUBKERNELS_ISA=tier, PYTHONPATH=":".join(filter(None, sys.path)))
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(rf"{tier}: \d{{3,}} cases\n", done.stdout)
