@@ -12,12 +12,12 @@
 namespace hk {
 namespace {
 
-// Samples of a block, if not fewer rows: enough that no lane waits for what another has just
-// written, few enough that corners and coefficients stay in L1.
+// Samples of a block, unless it has so many rows before: enough that no lane waits for what another
+// has just written, few enough that corners and coefficients stay in L1. 64: 23 % slower.
 constexpr int64_t kBlockSamples = 256;
 constexpr int64_t kBlockRows = 64;
 
-// Pixels from the one that is packed to the one that is prefetched.
+// Pixels from the one that is packed to the one that is prefetched: each is in a line of its own.
 constexpr int64_t kPackAhead = 16;
 
 inline int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -146,8 +146,8 @@ inline void stage(const RowsOf& rows, int64_t count, int64_t cols, float* to) {
 
 inline int64_t size_of(DType type) { return type == DType::f32 ? 4 : 2; }
 
-// Rows far apart are not foreseen by the processor: without this the encoder takes 1.7 times as
-// long in AVX2 tiers.
+// Rows far apart are not foreseen by the processor: prefetching those of the next block takes 8 %
+// off the encoder's forward. Prefetching pixels gains nothing.
 struct Ahead {
   const char* first;
   int64_t rows, step, bytes;

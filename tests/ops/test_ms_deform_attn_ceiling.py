@@ -14,7 +14,7 @@ FILE = REPOSITORY / "bench/ms_deform_attn_ceiling.py"
 
 
 @pytest.mark.parametrize("shape", [SHAPES["encoder, small"], SHAPES["rf-detr"]], ids=str)
-def test_the_ceiling_adds_up_the_corners_of_the_op(shape: tuple[int, ...]) -> None:
+def test_the_compiled_ceiling_adds_up_the_corners_of_the_op(shape: tuple[int, ...]) -> None:
     """Samples in the middle between four pixels have coefficients of a quarter: then the op is a quarter of the sum."""
     spec = importlib.util.spec_from_file_location("ceiling", FILE)
     assert spec is not None
