@@ -80,7 +80,7 @@ def double(tmp_path: Path) -> PythonKernel:
 
 
 def the_package(artifact: Path) -> Package:
-    (package,) = load_project(artifact.parents[2]).packages
+    (package,) = (p for p in load_project(artifact.parents[2]).packages if p.name == artifact.parent.name)
     return package
 
 

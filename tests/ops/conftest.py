@@ -68,3 +68,14 @@ def activation(activation_repo: Path) -> ModuleType:
     """Load the package as a user of the stock client does."""
     module: ModuleType = kernels.get_local_kernel(activation_repo)
     return module
+
+
+@pytest.fixture(scope="session")
+def ms_deform_attn_repo(artifacts: Path) -> Path:
+    return artifacts / "ms-deform-attn"
+
+
+@pytest.fixture(scope="session")
+def ms_deform_attn(ms_deform_attn_repo: Path) -> ModuleType:
+    module: ModuleType = kernels.get_local_kernel(ms_deform_attn_repo)
+    return module

@@ -18,7 +18,13 @@ from hubkernels.host.cpu import cpu_features
 from hubkernels.model.isa import ISAS, usable_isas
 from hubkernels.model.project import Package
 from tests.conftest import REPOSITORY, SmallProject
-from tests.ops import activation_guarded, layer_norm_guarded, norms_guarded, rms_norm_guarded
+from tests.ops import (
+    activation_guarded,
+    layer_norm_guarded,
+    ms_deform_attn_guarded,
+    norms_guarded,
+    rms_norm_guarded,
+)
 from tests.sanitizers.conftest import ALL, Sanitized
 
 pytest.importorskip("kernels", reason="kernels are loaded by the stock client")
@@ -29,6 +35,7 @@ GUARDED = (
     ("rms-norm", norms_guarded),
     ("rms-norm", layer_norm_guarded),
     ("activation", activation_guarded),
+    ("ms-deform-attn", ms_deform_attn_guarded),
 )
 PACKAGES = load_project(REPOSITORY).packages
 

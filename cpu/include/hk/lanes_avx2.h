@@ -186,5 +186,121 @@ inline __m256 rotate_pairs(__m256 v) {
 // (-v1, v0, -v3, v2, ...)
 inline Lanes rotate_pairs(const Lanes& v) { return {rotate_pairs(v.low), rotate_pairs(v.high)}; }
 
+struct Mask {
+  __m256 low, high;
+};
+
+struct Ints {
+  __m256i low, high;
+};
+
+struct Pair {
+  Lanes first, second;
+};
+
+inline Mask operator<(const Lanes& a, const Lanes& b) {
+  return {_mm256_cmp_ps(a.low, b.low, _CMP_LT_OQ), _mm256_cmp_ps(a.high, b.high, _CMP_LT_OQ)};
+}
+
+inline Mask operator==(const Ints& a, const Ints& b) {
+  return {_mm256_castsi256_ps(_mm256_cmpeq_epi32(a.low, b.low)),
+          _mm256_castsi256_ps(_mm256_cmpeq_epi32(a.high, b.high))};
+}
+
+inline Mask operator&(const Mask& a, const Mask& b) {
+  return {_mm256_and_ps(a.low, b.low), _mm256_and_ps(a.high, b.high)};
+}
+
+inline Lanes select(const Mask& mask, const Lanes& yes, const Lanes& no) {
+  return {_mm256_blendv_ps(no.low, yes.low, mask.low),
+          _mm256_blendv_ps(no.high, yes.high, mask.high)};
+}
+
+inline Ints select(const Mask& mask, const Ints& yes, const Ints& no) {
+  return {_mm256_blendv_epi8(no.low, yes.low, _mm256_castps_si256(mask.low)),
+          _mm256_blendv_epi8(no.high, yes.high, _mm256_castps_si256(mask.high))};
+}
+
+inline Ints splat_int(int32_t v) { return {_mm256_set1_epi32(v), _mm256_set1_epi32(v)}; }
+
+inline Ints load_ints(const int32_t* from) {
+  const auto* p = reinterpret_cast<const __m256i*>(from);
+  return {_mm256_loadu_si256(p), _mm256_loadu_si256(p + 1)};
+}
+
+inline void store_ints(int32_t* to, const Ints& v) {
+  auto* p = reinterpret_cast<__m256i*>(to);
+  _mm256_storeu_si256(p, v.low);
+  _mm256_storeu_si256(p + 1, v.high);
+}
+
+inline Ints operator+(const Ints& a, const Ints& b) {
+  return {_mm256_add_epi32(a.low, b.low), _mm256_add_epi32(a.high, b.high)};
+}
+
+inline Ints operator*(const Ints& a, const Ints& b) {
+  return {_mm256_mullo_epi32(a.low, b.low), _mm256_mullo_epi32(a.high, b.high)};
+}
+
+inline Ints floor_ints(const Lanes& v) {
+  return {_mm256_cvttps_epi32(_mm256_floor_ps(v.low)),
+          _mm256_cvttps_epi32(_mm256_floor_ps(v.high))};
+}
+
+inline Lanes to_lanes(const Ints& v) {
+  return {_mm256_cvtepi32_ps(v.low), _mm256_cvtepi32_ps(v.high)};
+}
+
+inline Ints as_ints(const Lanes& v) {
+  return {_mm256_castps_si256(v.low), _mm256_castps_si256(v.high)};
+}
+
+inline Lanes as_lanes(const Ints& v) {
+  return {_mm256_castsi256_ps(v.low), _mm256_castsi256_ps(v.high)};
+}
+
+// Orders the quarters 0, 2, 1, 3.
+inline __m256 middle_swapped(__m256 v) {
+  return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(v), 0xd8));
+}
+
+inline Pair unzip(const Lanes& a, const Lanes& b) {
+  const auto places = [](const Lanes& v, auto pick) { return middle_swapped(pick(v.low, v.high)); };
+  const auto even = [](__m256 low, __m256 high) { return _mm256_shuffle_ps(low, high, 0x88); };
+  const auto odd = [](__m256 low, __m256 high) { return _mm256_shuffle_ps(low, high, 0xdd); };
+  return {{places(a, even), places(b, even)}, {places(a, odd), places(b, odd)}};
+}
+
+inline Lanes interleaved(__m256 a, __m256 b) {
+  const __m256 low = _mm256_unpacklo_ps(a, b), high = _mm256_unpackhi_ps(a, b);
+  return {_mm256_permute2f128_ps(low, high, 0x20), _mm256_permute2f128_ps(low, high, 0x31)};
+}
+
+inline Pair zip(const Lanes& a, const Lanes& b) {
+  return {interleaved(a.low, b.low), interleaved(a.high, b.high)};
+}
+
+// A transpose that adds as it goes.
+template <typename Part>
+inline Lanes sums(Part part) {
+  const auto half = [&](int i) {
+    const Lanes v = part(i);
+    return _mm256_add_ps(v.low, v.high);
+  };
+  const auto quarters = [&](int i) {  // [i | i + 4], four floats each
+    const __m256 a = half(i), b = half(i + 4);
+    return _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
+  };
+  const auto eighths = [&](int i) {  // as above, with i + 1 behind i: two floats each
+    const __m256 a = quarters(i), b = quarters(i + 1);
+    return _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee));
+  };
+  const auto eight = [&](int i) {
+    const __m256 a = eighths(i), b = eighths(i + 2);
+    return _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xdd));
+  };
+  return {eight(0), eight(8)};
+}
+
 }  // namespace
 }  // namespace hk

@@ -202,5 +202,129 @@ inline Lanes rotate_pairs(const Lanes& v) {
   return r;
 }
 
+// Which of 16 lanes something holds for.
+struct Mask {
+  bool lane[16];
+};
+
+struct Ints {
+  int32_t lane[16];
+};
+
+struct Pair {
+  Lanes first, second;
+};
+
+// False where either is NaN.
+inline Mask operator<(const Lanes& a, const Lanes& b) {
+  Mask r;
+  for (int i = 0; i < 16; ++i) r.lane[i] = a.lane[i] < b.lane[i];
+  return r;
+}
+
+inline Mask operator==(const Ints& a, const Ints& b) {
+  Mask r;
+  for (int i = 0; i < 16; ++i) r.lane[i] = a.lane[i] == b.lane[i];
+  return r;
+}
+
+inline Mask operator&(const Mask& a, const Mask& b) {
+  Mask r;
+  for (int i = 0; i < 16; ++i) r.lane[i] = a.lane[i] && b.lane[i];
+  return r;
+}
+
+inline Lanes select(const Mask& mask, const Lanes& yes, const Lanes& no) {
+  Lanes r;
+  for (int i = 0; i < 16; ++i) r.lane[i] = mask.lane[i] ? yes.lane[i] : no.lane[i];
+  return r;
+}
+
+inline Ints select(const Mask& mask, const Ints& yes, const Ints& no) {
+  Ints r;
+  for (int i = 0; i < 16; ++i) r.lane[i] = mask.lane[i] ? yes.lane[i] : no.lane[i];
+  return r;
+}
+
+inline Ints splat_int(int32_t v) {
+  Ints r;
+  for (int32_t& lane : r.lane) lane = v;
+  return r;
+}
+
+inline Ints load_ints(const int32_t* from) {
+  Ints r;
+  for (int i = 0; i < 16; ++i) r.lane[i] = from[i];
+  return r;
+}
+
+inline void store_ints(int32_t* to, const Ints& v) {
+  for (int i = 0; i < 16; ++i) to[i] = v.lane[i];
+}
+
+inline Ints operator+(const Ints& a, const Ints& b) {
+  Ints r;
+  for (int i = 0; i < 16; ++i) r.lane[i] = a.lane[i] + b.lane[i];
+  return r;
+}
+
+inline Ints operator*(const Ints& a, const Ints& b) {
+  Ints r;
+  for (int i = 0; i < 16; ++i) r.lane[i] = a.lane[i] * b.lane[i];
+  return r;
+}
+
+// The greatest integers that are not above; magnitudes are below 2^31.
+inline Ints floor_ints(const Lanes& v) {
+  Ints r;
+  for (int i = 0; i < 16; ++i) {
+    const int32_t toward_zero = static_cast<int32_t>(v.lane[i]);
+    r.lane[i] = toward_zero - (v.lane[i] < static_cast<float>(toward_zero) ? 1 : 0);
+  }
+  return r;
+}
+
+inline Lanes to_lanes(const Ints& v) {
+  Lanes r;
+  for (int i = 0; i < 16; ++i) r.lane[i] = static_cast<float>(v.lane[i]);
+  return r;
+}
+
+// The same bits.
+inline Ints as_ints(const Lanes& v) { return __builtin_bit_cast(Ints, v); }
+inline Lanes as_lanes(const Ints& v) { return __builtin_bit_cast(Lanes, v); }
+
+// Of the 32 elements of a, then b: those at even places, and those at odd places.
+inline Pair unzip(const Lanes& a, const Lanes& b) {
+  Pair r;
+  for (int i = 0; i < 8; ++i) {
+    r.first.lane[i] = a.lane[2 * i];
+    r.first.lane[i + 8] = b.lane[2 * i];
+    r.second.lane[i] = a.lane[2 * i + 1];
+    r.second.lane[i + 8] = b.lane[2 * i + 1];
+  }
+  return r;
+}
+
+// The other way: elements of a and b in turn.
+inline Pair zip(const Lanes& a, const Lanes& b) {
+  Pair r;
+  for (int i = 0; i < 8; ++i) {
+    r.first.lane[2 * i] = a.lane[i];
+    r.first.lane[2 * i + 1] = b.lane[i];
+    r.second.lane[2 * i] = a.lane[i + 8];
+    r.second.lane[2 * i + 1] = b.lane[i + 8];
+  }
+  return r;
+}
+
+// Lane i is sum(part(i)), for the 16 vectors that part(0) to part(15) tell.
+template <typename Part>
+inline Lanes sums(Part part) {
+  Lanes r;
+  for (int i = 0; i < 16; ++i) r.lane[i] = sum(part(i));
+  return r;
+}
+
 }  // namespace
 }  // namespace hk
