@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hubkernels.build.select import BINDING_ALONE, BOUNDS, candidates, without_sections
 from hubkernels.build.sources import nearest_file, shipped_python
+from hubkernels.check.unnamed import unnamed_sources
 from hubkernels.config.document import Problems, RawTable
 from hubkernels.config.load import find_tables, read_files
 from hubkernels.config.positions import KeyPath
@@ -16,6 +17,9 @@ from hubkernels.config.variant_table import VariantRow, load_variant_table
 from hubkernels.errors import InputError, Problem
 from hubkernels.model.project import PACKAGE_NAME, Package, Torch
 from hubkernels.model.variant import Variant
+
+_NAMED = 3
+"""Files that one warning names."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,9 @@ def check_package(package: Package, *, bounds: bool = True) -> ConfigReport:
         return ConfigReport((), package.warnings)
     table, problems = find_tables(package)
     _files(package, table, problems)
+    unnamed = {} if problems.found else unnamed_sources(package, problems.document.table)  # one may be misspelled
+    for section, paths in unnamed.items():
+        problems.warn(("kernel", section.name, "src"), _forgotten(paths), "add what belongs to this section")
     if bounds and isinstance(package.framework, Torch):
         _bounds(package, problems, load_variant_table())
         for backend in without_sections(package):
@@ -68,6 +75,11 @@ def _files(package: Package, table: RawTable, problems: Problems) -> None:
     for path, name in _listed(table, "include"):
         if not (package.root / name).is_dir():
             problems.warn(path, f"include folder does not exist: {name}", nearest_file(package.root, name))
+
+
+def _forgotten(paths: Sequence[str]) -> str:
+    more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
+    return f"no src names {', '.join(paths[:_NAMED])}{more}, beside these sources: not compiled"
 
 
 def _listed(table: RawTable, key: str) -> Iterator[tuple[KeyPath, str]]:
