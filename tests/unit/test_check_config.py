@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -207,3 +208,22 @@ def test_a_source_that_another_package_of_the_file_names_is_not_forgotten(tmp_pa
     assert [each.what for each in check_config(tmp_path).warnings if "no src" in each.what] == [
         "no src names cpu/b.cpp, beside these sources: not compiled"
     ]
+
+
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        ("cpu", "cpu is a folder\n  --> build.toml:16: kernel.cpu.src[0]\n  hint: name its files"),
+        (
+            "cpu/*.cpp",
+            "src takes no patterns: cpu/*.cpp\n  --> build.toml:16: kernel.cpu.src[0]\n  hint: name the files",
+        ),
+    ],
+)
+def test_folders_and_patterns_are_no_sources(small: SmallProject, named: str, told: str) -> None:
+    toml = small.root / "build.toml"
+    toml.write_text(toml.read_text().replace("cpu/kernel.cpp", named))
+    assert [str(error).replace(f"{small.root}/", "") for error in check_config(small.root).errors] == [told]
+    (package,) = load_project(small.root).packages
+    with pytest.raises(InputError, match=re.escape(told.partition("\n")[0])):
+        refuse_missing(package, {("kernel", "cpu"): (named,)})

@@ -177,9 +177,8 @@ def test_a_warning_is_told_once_and_fails_nothing(project: Path, cli: Cli) -> No
 
 def test_a_word_that_is_nothing_is_held_against_packages_and_checks(project: Path, cli: Cli) -> None:
     ran = cli("check", "godo", "--project", project)
-    assert ran.code == 2
-    assert "no package godo in" in ran.err
-    assert "error: godo is no check\n  hint: did you mean good?\n" in ran.err
+    assert (ran.code, ran.err) == (2, "error: godo is neither a check nor a package\n  hint: did you mean good?\n")
+    assert "error: no package tow in" in cli("check", "tow", "--project", project).err
 
 
 def test_nothing_built_is_no_pass_and_is_told_once(small: SmallProject, cli: Cli) -> None:

@@ -118,8 +118,9 @@ class Builder:
         failures = failures or Failures(report)
         decided = [(package, self.decide(package)) for package in packages]
         try:
-            for package, variants in choose_all(decided, tuple(tags), report, leave_out=leave_out):
-                with failures.of(package.name):
+            chosen = choose_all(decided, tuple(tags), report, leave_out=leave_out)
+            for number, (package, variants) in enumerate(chosen, 1):
+                with failures.of(package.name, last=number == len(chosen)):
                     for variant in variants:
                         yield self.build(package, variant, report)
                     for path in strays(built(self.places.package(package.name)), package, self.rows):

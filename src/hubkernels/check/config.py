@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hubkernels.build.select import BINDING_ALONE, BOUNDS, candidates, without_sections
-from hubkernels.build.sources import nearest_file, shipped_python
+from hubkernels.build.sources import nearest_file, shipped_python, why_no_source
 from hubkernels.check.unnamed import unnamed_sources
 from hubkernels.config.document import Problems, RawTable
 from hubkernels.config.load import find_tables, read_files
@@ -67,8 +67,8 @@ def check_package(package: Package, *, bounds: bool = True) -> ConfigReport:
 def _files(package: Package, table: RawTable, problems: Problems) -> None:
     """Sources, case files and folders of headers that do not exist."""
     for path, name in _listed(table, "src"):
-        if not (package.root / name).is_file():
-            problems.add(path, f"source file does not exist: {name}", nearest_file(package.root, name))
+        if why := why_no_source(package.root, name):
+            problems.add(path, *why)
     for path, name in _items(table, ("parity",)):
         if not (package.root / name).is_file():
             problems.add(path, f"case file does not exist: {name}", nearest_file(package.root, name))
