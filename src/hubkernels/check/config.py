@@ -45,13 +45,13 @@ def check_config(root: Path) -> ConfigReport:
 
 
 def check_package(package: Package, *, bounds: bool = True) -> ConfigReport:
-    """Check one package that was read. bounds: whether its limits are known to be as its author means them."""
+    """Check one package that was read. bounds: whether its tables are known to be as its author means them."""
     if not PACKAGE_NAME.fullmatch(package.name):  # that is the problem; which folder is its own is not known
         return ConfigReport((), package.warnings)
     table, problems = find_tables(package)
     _files(package, table, problems)
-    unnamed = {} if problems.found else unnamed_sources(package, problems.document.table)  # one may be misspelled
-    for section, paths in unnamed.items():
+    known = bounds and not problems.found  # else one that nothing names may only be misspelled
+    for section, paths in unnamed_sources(package, problems.document.table).items() if known else ():
         problems.warn(("kernel", section.name, "src"), _forgotten(paths), "add what belongs to this section")
     if bounds and isinstance(package.framework, Torch):
         _bounds(package, problems, load_variant_table())
