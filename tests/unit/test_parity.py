@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -13,7 +15,7 @@ pytest.importorskip("torch", reason="references are written in torch")
 import torch
 from torch import Tensor
 
-from hubkernels.check.cells import Cell
+from hubkernels.check.cells import Cell, load_value
 from hubkernels.check.compare import Verdict, compare_cell, judge
 from hubkernels.check.opcase import OpCase, Tolerance
 from hubkernels.check.parity import ParityReport, read_row
@@ -169,3 +171,18 @@ def test_a_report_counts_what_passed_and_prints_what_did_not() -> None:
     assert str(rows[0]) == "scale float32 a few (2x4) output: 0.5 x the tolerance"
     assert str(rows[1]) == "scale float32 a few (2x4) grad x: there is no gradient"
     assert [row["ok"] for row in report.to_json()["rows"]] == [True, False]
+
+
+def test_a_case_file_imports_others_of_its_package(tmp_path: Path) -> None:
+    """As pytest lets it: whoever starts the command, and wherever."""
+    package = tmp_path / "some_tests/cases"
+    package.mkdir(parents=True)
+    for folder in (package, package.parent):
+        (folder / "__init__.py").touch()
+    (package / "one.py").write_text("ONE = 1\n")
+    (package / "two.py").write_text("from some_tests.cases import one\nTWO = one.ONE + 1\n")
+    path = list(sys.path)
+    try:
+        assert load_value(package / "two.py", "TWO") == 2
+    finally:
+        sys.path[:] = path

@@ -80,6 +80,7 @@ def load_value(path: Path, name: str) -> Any:  # noqa: ANN401 - the caller check
         raise InputError(Problem(f"{path.name} is not a Python file that can be read", where=str(path)))
     module = importlib.util.module_from_spec(spec)
     sys.modules[private] = module  # dataclasses look their module up there
+    _let_import_others(path)
     try:
         spec.loader.exec_module(module)
     except Exception as error:
@@ -88,6 +89,15 @@ def load_value(path: Path, name: str) -> Any:  # noqa: ANN401 - the caller check
     if not hasattr(module, name):
         raise InputError(Problem(f"{path.name} does not define {name}", str(path), "see hubkernels.check.opcase"))
     return getattr(module, name)
+
+
+def _let_import_others(path: Path) -> None:
+    """Put on the path what pytest would: the folder above the package that a file is in."""
+    folder = path.absolute().parent
+    while (folder / "__init__.py").is_file():
+        folder = folder.parent
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
 
 
 def as_tuple(result: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
