@@ -19,7 +19,7 @@ Cache = Annotated[bool, typer.Option("--cache", help="Empty the cache of all pro
 
 
 def clean(packages: Packages = None, project: ProjectFolder = HERE, cache: Cache = False) -> None:
-    """Remove build/PACKAGE and, unless packages are named, build/.hubkernels. Nothing outside build/ is touched."""
+    """Remove what builds made in build/PACKAGE and, unless packages are named, build/.hubkernels."""
     if cache:
         _empty_cache(project, packages)
         return
