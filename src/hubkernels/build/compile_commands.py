@@ -14,7 +14,7 @@ from typing import Any
 
 from hubkernels.errors import EnvironmentLacksError
 from hubkernels.host.files import read_regular, write_atomically
-from hubkernels.model.plan import BuildPlan, Step
+from hubkernels.model.plan import BuildPlan
 
 FILE = "compile_commands.json"
 _OBJECT = re.compile(r"[0-9a-f]{32}\.o")
@@ -28,7 +28,7 @@ def entries(plan: BuildPlan, root: Path) -> list[Entry]:
         {
             "directory": str(root.absolute()),
             "file": step.subject,
-            "arguments": [step.output if word == Step.OUTPUT else word for word in step.command],
+            "arguments": [*step.command[: step.target], step.output, *step.command[step.target + 1 :]],
             "output": step.output,
         }
         for step in plan.steps
