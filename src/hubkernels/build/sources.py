@@ -7,8 +7,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from stat import S_ISDIR
 
 from hubkernels.build.generator import GeneratorError, expand
+from hubkernels.build.search import search_folders
 from hubkernels.config.load import find_tables
 from hubkernels.errors import InputError, Problem, nearest
 from hubkernels.model.backend import Backend
@@ -57,6 +59,7 @@ def source_groups(package: Package, variant: Variant, family: str | None) -> tup
     """
     tables = _tables(package, variant, family)
     refuse_missing(package, {key: sources for key, (sources, _) in tables.items()})
+    _refuse_files(package, {key: flags for key, (_, flags) in tables.items()})
     naming: dict[str, dict[Key, None]] = {}
     for key, (sources, _) in tables.items():
         for path in sources:
@@ -93,14 +96,14 @@ def _tables(
     usual = tuple(folder for folder in USUAL_FOLDERS if (package.root / folder).is_dir())
     words = _expanded(package, ("torch",), framework.cxx_flags, family)
     tables: dict[Key, tuple[tuple[str, ...], tuple[str, ...]]] = {
-        ("torch",): (framework.sources, _flags((*framework.include, *usual), words))
+        ("torch",): (framework.sources, with_include((*framework.include, *usual), words))
     }
     for section in package.sections_for(variant.backend):
         isa = ISAS[section.isa] if section.isa else None
         if isa is None or isa.cpu == variant.platform.cpu:
             key = ("kernel", section.name)
             own = (*(isa.flags if isa else ()), *_expanded(package, key, section.cxx_flags, family))
-            tables[key] = (section.sources, _flags((*section.include, *usual), own))
+            tables[key] = (section.sources, with_include((*section.include, *usual), own))
     return tables
 
 
@@ -131,7 +134,7 @@ def _expand(package: Package, key: tuple[str | int, ...], word: str, family: str
         raise InputError(*problems.found) from error
 
 
-def _flags(include: tuple[str, ...], flags: tuple[str, ...]) -> tuple[str, ...]:
+def with_include(include: tuple[str, ...], flags: tuple[str, ...]) -> tuple[str, ...]:
     return (*(f"-I{folder}" for folder in include), *flags)
 
 
@@ -194,6 +197,39 @@ def refuse_missing(package: Package, sources: Mapping[Key, Sequence[str]]) -> No
     for key, index, path in missing:
         problems.add((*key, "src", index), f"source file does not exist: {path}", nearest_file(package.root, path))
     problems.raise_if_any()
+
+
+def find_files_for_folders(
+    package: Package, flags: Mapping[Key, Sequence[str]]
+) -> list[tuple[tuple[str | int, ...], str, str]]:
+    """Files where flags look for headers: keys, what is wrong, and a hint. To clang one may map headers to any place.
+
+    flags: of each table, with its include folders.
+    """
+    found = []
+    for key, words in flags.items():
+        listed = [folder.rstrip("/") for folder in package.tables[key].include]
+        for path in dict.fromkeys(search_folders(words)):
+            if _is_no_folder(package.root / path):
+                place = ("include", listed.index(path)) if path in listed else ("cxx-flags",)
+                what = f"headers are looked for in folders, and this is a file: {path}"
+                found.append(((*key, *place), what, "name the folder of the headers; -include takes a file"))
+    return found
+
+
+def _refuse_files(package: Package, flags: Mapping[Key, Sequence[str]]) -> None:
+    if found := find_files_for_folders(package, flags):
+        _, problems = find_tables(package)
+        for place, what, hint in found:
+            problems.add(place, what, hint)
+        problems.raise_if_any()
+
+
+def _is_no_folder(path: Path) -> bool:
+    try:
+        return not S_ISDIR(path.stat().st_mode)
+    except (OSError, ValueError):  # nothing is there
+        return False
 
 
 def nearest_file(root: Path, name: str) -> str | None:
