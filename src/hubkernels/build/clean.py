@@ -66,9 +66,12 @@ def _clear_the_way(work: Path) -> list[Removed]:
 
 
 def _made_in_package(folder: Path) -> list[Path]:
-    """The artifacts that a build has noted, each before its note: without that, nobody would know it again."""
+    """The artifacts that a build has noted, each before its note: without that, nobody would know it again.
+
+    The folder itself where it is a link, or empty.
+    """
     found: list[Path] = []
-    if folder.is_symlink():
+    if folder.is_symlink() or (folder.is_dir() and not any(folder.iterdir())):
         return [folder]
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         if _HALF_A_NOTE.fullmatch(path.name):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -63,7 +64,7 @@ def _read_text(path: Path, if_missing: str) -> str:
     try:
         return path.read_bytes().decode("utf-8")
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise InputError(Problem(f"no build.toml in {path.parent.resolve()}", hint=if_missing)) from error
+        raise InputError(Problem(f"no build.toml in {os.path.realpath(path.parent)}", hint=if_missing)) from error
     except UnicodeDecodeError as error:
         raise InputError(Problem(f"{path} is not UTF-8 text: {error}", hint="save it as UTF-8")) from error
     except OSError as error:

@@ -185,10 +185,10 @@ def _compare(folder: Path, variant: Variant, builder: Builder, expected: Collect
 
 def _refuse_own_sources(folder: Path, project: Project) -> None:
     """Raise InputError for a folder that is one of the project's, or has one in it: to replace it would delete them."""
-    target = folder.resolve()
+    target = os.path.realpath(folder)  # Path.resolve raises for a loop, before Python 3.13
     packages = (*(package.root for package in project.packages), *(member.root for member in project.unreadable))
-    for root in dict.fromkeys(path.resolve() for path in (project.root, *packages)):
-        if root.is_relative_to(target):
+    for root in dict.fromkeys(os.path.realpath(path) for path in (project.root, *packages)):
+        if Path(root).is_relative_to(target):
             what = f"{folder} has the sources in it: {root}"
             raise InputError(Problem(what, hint="export to a folder of its own"))
 
