@@ -214,6 +214,7 @@ def test_what_cannot_ship_under_its_name_is_refused(project: Path, cli: Cli) -> 
     for name, make, what in (
         ("linked", lambda path: path.symlink_to(project / "shared"), "linked is a link to a folder, whose files would"),
         ("gone.py", lambda path: path.symlink_to("nowhere"), "gone.py is a link that leads to no file: nowhere"),
+        ("pipe.py", os.mkfifo, "pipe.py is a pipe, a socket or a device, and no file"),
         ("metadata.json", lambda path: write(path / "a.py"), "a folder has the name of a file that the builder writes"),
     ):
         make(package / name)

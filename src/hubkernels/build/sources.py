@@ -157,7 +157,7 @@ def shipped_python(package: Package) -> tuple[tuple[str, str], ...]:
                 hint="the client imports this file; `kernel-builder init` writes one to start from",
             )
         )
-    names = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file() or path.is_symlink())
+    names = (path.relative_to(folder) for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
     shipped = sorted(name.as_posix() for name in names if _ships(name, package.framework.python_suffixes, folder))
     for name in shipped:
         if why := _why_unshippable(name, folder):
@@ -172,6 +172,8 @@ def _why_unshippable(name: str, folder: Path) -> tuple[str, str] | None:
         return f"a folder has the name of a file that the builder writes: {name}", "rename it"
     if (folder / name).is_dir():
         return f"{name} is a link to a folder, whose files would not ship", "copy the folder, or link each file"
+    if not (folder / name).is_symlink() and not (folder / name).is_file():
+        return f"{name} is a pipe, a socket or a device, and no file", "remove it"
     if not (folder / name).is_file():
         return f"{name} is a link that leads to no file: {(folder / name).readlink()}", "remove it"
     return None
@@ -207,8 +209,9 @@ def find_files_for_folders(
     flags: of each table, with its include folders.
     """
     found = []
+    tables = package.tables
     for key, words in flags.items():
-        listed = [folder.rstrip("/") for folder in package.tables[key].include]
+        listed = [folder.rstrip("/") for folder in tables[key].include]
         for path in dict.fromkeys(search_folders(words)):
             if _is_no_folder(package.root / path):
                 place = ("include", listed.index(path)) if path in listed else ("cxx-flags",)
