@@ -1,5 +1,5 @@
 #include "hk/lanes_avx2.h"
-#include "rows.h"
+#include "kernels.h"
 
 namespace hk::avx2 {
 

@@ -1,5 +1,5 @@
 #include "hk/lanes_avx512.h"
-#include "rows.h"
+#include "kernels.h"
 
 namespace hk::avx512_bf16 {
 

@@ -1,5 +1,5 @@
 #include "hk/lanes_scalar.h"
-#include "rows.h"
+#include "kernels.h"
 
 namespace hk::scalar {
 

@@ -68,10 +68,15 @@ def combined(errors: Iterable[HubkernelsError]) -> HubkernelsError:
     return type(worst)(*dict.fromkeys(problem for error in found for problem in error.problems))
 
 
+def similar(word: str, known: Iterable[str]) -> str | None:
+    """The known word that this one looks like, if there is one."""
+    return next(iter(difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.6)), None)
+
+
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """A hint that names the known word that this one looks like, if there is one."""
-    near = difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.6)
-    return f"did you mean {near[0]}?" if near else None
+    found = similar(word, known)
+    return f"did you mean {found}?" if found else None
 
 
 def did_you_mean(word: str, allowed: Iterable[str]) -> str | None:

@@ -80,7 +80,7 @@ def double(tmp_path: Path) -> PythonKernel:
 
 
 def the_package(artifact: Path) -> Package:
-    (package,) = load_project(artifact.parents[2]).packages
+    (package,) = (p for p in load_project(artifact.parents[2]).packages if p.name == artifact.parent.name)
     return package
 
 
@@ -157,12 +157,20 @@ def test_a_crash_names_its_signal_and_the_line_that_ran(double: PythonKernel) ->
     assert '__init__.py", line 2' in str(raised.value)
 
 
-def test_an_exception_comes_with_its_whole_traceback(double: PythonKernel) -> None:
+def test_an_exception_comes_with_the_kernels_part_of_its_traceback(double: PythonKernel) -> None:
     double.write("def inner():\n    raise OSError('no such table')\ninner()\n")
     with pytest.raises(CheckFailedError) as raised:
         double.load()
     for part in ("Traceback (most recent call last)", "line 3", "line 2, in inner", "OSError: no such table"):
         assert part in str(raised.value)
+    assert str(raised.value).count("  File ") == 2  # neither ours nor the client's
+
+
+def test_a_library_that_is_no_module_has_a_hint(double: PythonKernel) -> None:
+    text = "dynamic module does not define module export function (PyInit__double)"
+    double.write(f"raise ImportError({text!r})\n")
+    with pytest.raises(CheckFailedError, match=r"hint: REGISTER_EXTENSION\(TORCH_EXTENSION_NAME\) is missing in the"):
+        double.load()
 
 
 def test_a_kernel_that_hangs_is_ended_and_tells_where(double: PythonKernel) -> None:

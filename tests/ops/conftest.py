@@ -55,3 +55,27 @@ def rms_norm(rms_norm_repo: Path) -> ModuleType:
     """Load the package as a user of the stock client does."""
     module: ModuleType = kernels.get_local_kernel(rms_norm_repo)
     return module
+
+
+@pytest.fixture(scope="session")
+def activation_repo(artifacts: Path) -> Path:
+    """What a user of the client names."""
+    return artifacts / "activation"
+
+
+@pytest.fixture(scope="session")
+def activation(activation_repo: Path) -> ModuleType:
+    """Load the package as a user of the stock client does."""
+    module: ModuleType = kernels.get_local_kernel(activation_repo)
+    return module
+
+
+@pytest.fixture(scope="session")
+def ms_deform_attn_repo(artifacts: Path) -> Path:
+    return artifacts / "ms-deform-attn"
+
+
+@pytest.fixture(scope="session")
+def ms_deform_attn(ms_deform_attn_repo: Path) -> ModuleType:
+    module: ModuleType = kernels.get_local_kernel(ms_deform_attn_repo)
+    return module

@@ -500,16 +500,28 @@ def test_kernelize_keeps_what_torch_rms_norm_computes(
     torch.testing.assert_close(forward(x), theirs(x))
 
 
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=CASE.dtypes)
-def test_kernelize_keeps_what_llama_rms_norm_computes(rms_norm_repo: Path, dtype: torch.dtype) -> None:
+def test_kernelize_keeps_what_llama_rms_norm_computes(
+    rms_norm_repo: Path, dtype: torch.dtype, *, compiled: bool
+) -> None:
+    """A training step too. Theirs rounds twice, and its gradients in between."""
     rounding = torch.finfo(dtype).eps + 4 * torch.finfo(torch.float32).eps
     for weight_dtype in (dtype, torch.float32):
+        torch.compiler.reset()
         theirs = LlamaRMSNorm(64).to(weight_dtype)
         ours = kernelized(HubLlamaRMSNorm(64).to(weight_dtype), "HubLlamaRMSNorm", "LlamaRMSNorm", rms_norm_repo)
+        forward = torch.compile(ours, fullgraph=True) if compiled else ours
         x = inputs(2, 3, 64, dtype=dtype)[0]
-        torch.testing.assert_close(ours(x), theirs(x), rtol=rounding, atol=0)
-        ours(x).sum().backward()
-        assert all(p.grad is not None and p.grad.dtype == weight_dtype for p in ours.parameters())
+        a, b = x.clone().requires_grad_(), x.clone().requires_grad_()
+        y, expected = forward(a), theirs(b)
+        torch.testing.assert_close(y, expected, rtol=rounding, atol=0)
+        grad = torch.randn(y.shape, generator=torch.Generator().manual_seed(2)).to(y.dtype)
+        dx, dweight = torch.autograd.grad(y, (a, ours.get_parameter("weight")), grad)
+        their_dx, their_dweight = torch.autograd.grad(expected, (b, theirs.weight), grad)
+        assert dweight.dtype == weight_dtype
+        torch.testing.assert_close(dx, their_dx, rtol=rounding, atol=8 * rounding)
+        torch.testing.assert_close(dweight, their_dweight, rtol=2 * rounding, atol=16 * rounding)
 
 
 def test_the_layer_refuses_a_shape_that_does_not_end_right(rms_norm_repo: Path) -> None:

@@ -18,12 +18,25 @@ from hubkernels.host.cpu import cpu_features
 from hubkernels.model.isa import ISAS, usable_isas
 from hubkernels.model.project import Package
 from tests.conftest import REPOSITORY, SmallProject
-from tests.ops import rms_norm_guarded
+from tests.ops import (
+    activation_guarded,
+    layer_norm_guarded,
+    ms_deform_attn_guarded,
+    norms_guarded,
+    rms_norm_guarded,
+)
 from tests.sanitizers.conftest import ALL, Sanitized
 
 pytest.importorskip("kernels", reason="kernels are loaded by the stock client")
 
 TIERS = ["scalar", *usable_isas(cpu_features())]
+GUARDED = (
+    ("rms-norm", rms_norm_guarded),
+    ("rms-norm", norms_guarded),
+    ("rms-norm", layer_norm_guarded),
+    ("activation", activation_guarded),
+    ("ms-deform-attn", ms_deform_attn_guarded),
+)
 PACKAGES = load_project(REPOSITORY).packages
 
 CASE = """\
@@ -64,8 +77,13 @@ def test_the_cases_of_a_package_run_clean(
 
 
 @pytest.mark.parametrize("tier", TIERS)
-def test_rms_norm_stays_inside_its_buffers(sanitized: Sanitized, artifacts: Path, tier: str) -> None:
-    command = ("-m", rms_norm_guarded.__name__, artifacts / "rms-norm")
+@pytest.mark.parametrize(
+    ("package", "guarded"), [(p, m.__name__) for p, m in GUARDED], ids=[m.__name__ for _, m in GUARDED]
+)
+def test_an_op_stays_inside_its_buffers(
+    sanitized: Sanitized, artifacts: Path, package: str, guarded: str, tier: str
+) -> None:
+    command = ("-m", guarded, artifacts / package)
     done = sanitized.run(*command, HUBKERNELS_ISA=tier, PYTHONPATH=":".join(filter(None, sys.path)))
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(rf"{tier}: \d{{3,}} cases\n", done.stdout)
@@ -190,7 +208,7 @@ def test_a_tail_of_rms_norm_that_is_one_too_long_is_seen(
             shutil.copytree(REPOSITORY / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(REPOSITORY / "build.toml", root)
         rows = root / "cpu/rms_norm/rows.h"
-        right = "const Lanes v = load(x + c, smaller(kLanes, end - c));"
+        right = "const Lanes v = source(Part{c, smaller(kLanes, end - c)});"
         assert right in rows.read_text()
         rows.write_text(rows.read_text().replace(right, right.replace("end - c", "end - c + 1")))
     packages = sanitized.build(root)

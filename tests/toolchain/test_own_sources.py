@@ -96,6 +96,8 @@ def test_a_tiers_object_has_nothing_that_the_linker_merges(compiled: Compiled, s
 
 def linked(compiled: Compiled, plan: BuildPlan, folder: Path) -> tuple[Path, str]:
     """The library of a plan and the linker's map of it, which changes no byte."""
+    folder = folder / Path(plan.library_name).stem
+    folder.mkdir()
     library, link_map = folder / "library.so", folder / "library.map"
     HERE.tools().stubs.write(folder / "stubs")
     made = {Step.OUTPUT: str(library)} | {step.output: str(compiled.object(step)) for step in compiled.steps(plan)}

@@ -120,6 +120,27 @@ def test_a_device_that_does_not_exist_is_an_error(
 
 
 @pytest.mark.parametrize(
+    ("backend", "entry", "hint"),
+    [
+        ("cuda", "9.0+ptx", "did you mean 9.0+PTX?"),
+        ("cuda", "9.0b", "spelled as 9.0, 9.0a, 10.0f, 12.0+PTX"),
+        ("cuda", "sm_90", "spelled as 9.0, 9.0a, 10.0f, 12.0+PTX"),
+        ("cuda", "90", "did you mean 9.0?"),
+        ("rocm", "GFX90A", "did you mean gfx90a?"),
+        ("rocm", "gfx942:xnack", "spelled as gfx90a, gfx942:xnack+, gfx11-generic"),
+        ("rocm", "gxf942", "did you mean gfx942?"),
+    ],
+)
+def test_a_device_that_is_misspelled_has_the_hint_that_leads_to_it(
+    tmp_path: Path, backend: str, entry: str, hint: str
+) -> None:
+    key = {"cuda": "cuda_capabilities", "rocm": "rocm_archs"}[backend]
+    with pytest.raises(InputError) as caught:
+        package(tmp_path, section(backend, **{key: [entry]}))
+    assert [problem.hint for problem in caught.value.problems] == [hint]
+
+
+@pytest.mark.parametrize(
     "entries", [["9.0a", "10.0f", "12.0+PTX", "10.3f", "9.0a+PTX"], ["5.0", "7.0", "10.1"]], ids=["suffixed", "retired"]
 )
 def test_devices_that_exist_or_existed_are_kept_as_declared(tmp_path: Path, entries: list[str]) -> None:

@@ -8,7 +8,7 @@ from hubkernels.build.asks import Asked, asked, code, literals_joined
 
 
 def ask(texts: dict[str, bytes], flags: tuple[str, ...]) -> Asked:
-    return asked(tuple(texts), texts.__getitem__, flags)
+    return asked(tuple(texts), texts.__getitem__, flags, tuple(texts))
 
 
 HAS = b"#define HAS(x) __has_include(x)\n"
@@ -27,6 +27,9 @@ HAS = b"#define HAS(x) __has_include(x)\n"
         (b"#if defined(__has_include) && defined __has_include\n#elifdef __has_include\n#endif", set()),
         (b"// __has_include(X)\n/* __has_include(Y) */", set()),
         (b'const char* s = R"a(/*)a";\n#if __has_include(<a.h>)', {"a.h"}),
+        (b"#error can't build src/*.cpp\n#if __has_include(<a.h>)\n#endif\n/* */", {"a.h"}),
+        (b'#error a " build src/*.cpp\n#if __has_include(<a.h>)\n#endif\n/* */', {"a.h"}),
+        (b"#define HAS(name) __has_include(<a.h>)\n#if HAS(a)", {"a.h"}),
         (b"int n = 1'000; char c = '\"'; /* \" */\n#if __has_include(<a.h>)", {"a.h"}),
     ],
 )
@@ -46,6 +49,8 @@ def test_names_that_a_text_tells(text: bytes, names: set[str]) -> None:
         HAS + b"#define TOO(x) HAS(x)\n#if TOO(<a.h>)",
         HAS + b"#define ASK HAS\n#if ASK(<a.h>)",
         b"#define BOTH(x, y) __has_include(x)\n#if BOTH(<a.h>, 1)",
+        b"#define HAS(name) __has_include(<name/x.h>)\n#if HAS(a)",
+        b"#define NAME a\n#define HAS __has_include(<NAME/x.h>)\n#if HAS",
         b'const char* s = "/*";\n#if __has_include(OPT)\n/* */',
         b"int n = 1'000, m = '\"'; int k = '/*';\n#if __has_include(OPT)\n/* */",
     ],
@@ -80,9 +85,9 @@ def test_a_text_that_asks_nothing_is_read_once() -> None:
         read.append(path)
         return texts[path]
 
-    found = asked(tuple(texts), reader, ())
+    found = asked(tuple(texts), reader, (), ())
     assert found.silent == {"b.h"}
-    assert asked(tuple(texts), reader, (), found.silent) == found
+    assert asked(tuple(texts), reader, (), (), found.silent) == found
     assert read == ["a.h", "b.h", "a.h"]
 
 

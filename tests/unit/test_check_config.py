@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -186,3 +187,65 @@ def test_a_file_where_headers_are_looked_for_is_refused(small: SmallProject, old
         compiled_sources(package, CPU_VARIANT, "clang")
     assert (told.value.problems[0].where or "").endswith(place)
     assert check_config(small.root).errors == told.value.problems
+
+
+def test_a_source_that_no_src_names_is_told_with_its_section(small: SmallProject) -> None:
+    cpu = small.root / "cpu"
+    (cpu / "kernel.cpp").write_text('#include "part.cpp"\n')
+    for name in ("part.cpp", "notes.md", "forgotten.cpp", "near.h", "other.cu", "else.cpp"):
+        (cpu / name).touch()
+    toml = small.root / "build.toml"
+    other = '\n[kernel.gpu]\nbackend = "cuda"\ndepends = ["torch"]\nsrc = ["csrc/a.cu", "cpu/else.cpp"]\n'
+    toml.write_text(toml.read_text().replace('["cpu"]', '["cpu", "cuda"]') + other)
+    (small.root / "csrc").mkdir()
+    (small.root / "csrc/a.cu").touch()
+    told = check_config(small.root).warnings
+    assert [(each.what, each.where and each.where.rpartition(" ")[2]) for each in told] == [
+        ("no src names cpu/forgotten.cpp, beside these sources: not compiled", "kernel.cpu.src"),
+        ("no src names cpu/other.cu, beside these sources: not compiled", "kernel.gpu.src"),
+    ]
+    for number in range(4):
+        (cpu / f"{number}.cpp").touch()
+    assert (
+        check_config(small.root).warnings[0].what.startswith("no src names cpu/0.cpp, cpu/1.cpp, cpu/2.cpp and 2 more")
+    )
+    (cpu / "kernel.cpp").write_text("#include PART\n")  # which file that is, the text does not tell
+    assert not check_config(small.root).warnings
+
+
+def test_a_source_that_another_package_of_the_file_names_is_not_forgotten(tmp_path: Path) -> None:
+    (tmp_path / "cpu").mkdir()
+    for name in ("a.cpp", "b.cpp"):
+        (tmp_path / "cpu" / name).touch()
+    text = (
+        MEMBERS.replace('members = ["member"]\n', "")
+        .replace('src = ["b.cpp"]', "src = []")
+        .split("parity", maxsplit=1)[0]
+    )
+    one = '[package.{0}.kernel]\ncpu = {{ backend = "cpu", src = ["cpu/{1}.cpp"] }}\n'
+    two = f"{text}{one.format('ab', 'a')}[package.cd]\n{one.format('cd', 'b')}"
+    (tmp_path / "build.toml").write_text(two)
+    assert not [each for each in check_config(tmp_path).warnings if "no src" in each.what]
+    (tmp_path / "build.toml").write_text(f"{text}{one.format('ab', 'a')}")
+    assert [each.what for each in check_config(tmp_path).warnings if "no src" in each.what] == [
+        "no src names cpu/b.cpp, beside these sources: not compiled"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        ("cpu", "cpu is a folder\n  --> build.toml:16: kernel.cpu.src[0]\n  hint: name its files"),
+        (
+            "cpu/*.cpp",
+            "src takes no patterns: cpu/*.cpp\n  --> build.toml:16: kernel.cpu.src[0]\n  hint: name the files",
+        ),
+    ],
+)
+def test_folders_and_patterns_are_no_sources(small: SmallProject, named: str, told: str) -> None:
+    toml = small.root / "build.toml"
+    toml.write_text(toml.read_text().replace("cpu/kernel.cpp", named))
+    assert [str(error).replace(f"{small.root}/", "") for error in check_config(small.root).errors] == [told]
+    (package,) = load_project(small.root).packages
+    with pytest.raises(InputError, match=re.escape(told.partition("\n")[0])):
+        refuse_missing(package, {("kernel", "cpu"): (named,)})

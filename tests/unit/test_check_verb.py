@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
+from hubkernels.build import report
 from hubkernels.cli import check as verb
 from hubkernels.cli.checks import Check
 from hubkernels.cli.verdict import Outcome, Subject
@@ -69,9 +72,13 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "none": nothing,
         "warns": warns,
     }
-    monkeypatch.setattr(verb, "CHECKS", {name: Check(name, f"it is {name}", run) for name, run in checks.items()})
+    monkeypatch.setattr(verb, "CHECKS", table(checks))
     (tmp_path / "build.toml").write_text(WORKSPACE, encoding="utf-8")
     return tmp_path
+
+
+def table(checks: Mapping[str, Callable[[Subject], Outcome]]) -> dict[str, Check]:
+    return {name: Check(name, f"it is {name}", "looking at {}", run) for name, run in checks.items()}
 
 
 def rows(text: str) -> list[list[str]]:
@@ -170,9 +177,8 @@ def test_a_warning_is_told_once_and_fails_nothing(project: Path, cli: Cli) -> No
 
 def test_a_word_that_is_nothing_is_held_against_packages_and_checks(project: Path, cli: Cli) -> None:
     ran = cli("check", "godo", "--project", project)
-    assert ran.code == 2
-    assert "no package godo in" in ran.err
-    assert "error: godo is no check\n  hint: did you mean good?\n" in ran.err
+    assert (ran.code, ran.err) == (2, "error: godo is neither a check nor a package\n  hint: did you mean good?\n")
+    assert "error: no package tow in" in cli("check", "tow", "--project", project).err
 
 
 def test_nothing_built_is_no_pass_and_is_told_once(small: SmallProject, cli: Cli) -> None:
@@ -259,3 +265,17 @@ def test_packages_without_the_variant_are_passed_over_by_every_verb(tmp_path: Pa
     for words in (("plan",), ("check", "builds"), ("build",)):
         assert cli(*words, "two", *tag).code == 2
         assert cli(*words, "-C", tmp_path, "--variant", "torch-npu").code == 2
+
+
+def test_who_waits_for_a_check_is_told_which_one_it_is(
+    project: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(subject: Subject) -> Outcome:
+        time.sleep(0.3)
+        return good(subject)
+
+    monkeypatch.setattr(report, "LONG_S", 0.1)
+    monkeypatch.setattr(verb, "CHECKS", table({"slow": slow, "quick": good}))
+    ran = cli("check", "slow", "quick", "--project", project, "--package", "one", "--json")
+    assert ran.err == "slow: looking at one\n"
+    assert [found["check"] for found in json.loads(ran.out)] == ["slow", "quick"]

@@ -56,6 +56,23 @@ cuda-minver = "12.8"
 src = ["a.cu"]
 """
 
+SHORT = """\
+[general]
+name = "my-kernel"
+version = 3
+edition = 5
+license = "Apache-2.0"
+backends = ["cpu"]
+
+[torch]
+src = ["b.cpp"]
+
+[kernel.one]
+backend = "cpu"
+depends = ["torch"]
+src = ["a.cpp"]
+"""
+
 
 def load(folder: Path, text: str) -> Package:
     (folder / "build.toml").write_text(text, encoding="utf-8")
@@ -144,7 +161,6 @@ src = []
         '"My_Kernel" is not a package name\n  --> build.toml:2: general.name\n'
         "  hint: lower-case letters, digits and dashes; a letter first, no dash last: my-kernel, relu2d",
         'version must be an integer, found "1"\n  --> build.toml:3: general.version',
-        "missing key license\n  --> build.toml:1: general.license",
         "unknown backend cudda\n  --> build.toml:6: general.backends[1]\n  hint: did you mean cuda?",
         "backend cpu is named twice\n  --> build.toml:6: general.backends[2]",
         "unknown key srcs\n  --> build.toml:9: torch.srcs\n  hint: did you mean src?",
@@ -208,6 +224,32 @@ def test_a_wrong_value_is_refused(tmp_path: Path, change: tuple[str, str], messa
 def test_a_key_that_only_edition_5_has_is_unknown_without_an_edition(tmp_path: Path) -> None:
     found = problems(tmp_path, WHOLE.replace("edition = 5\n", ""))
     assert found[0].startswith("unknown key kernel-depends\n  --> build.toml:8: general.kernel-depends")
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (
+            ("edition =", "editon ="),
+            "unknown key editon\n  --> build.toml:4: general.editon\n  hint: did you mean edition?",
+        ),
+        (
+            ("\ndepends", "\ndependss"),
+            "unknown key dependss\n  --> build.toml:13: kernel.one.dependss\n  hint: did you mean depends?",
+        ),
+        (("[torch]", "[troch]"), "unknown key troch\n  --> build.toml:8: troch\n  hint: did you mean torch?"),
+        (("[general]", "[generl]"), "unknown key generl\n  --> build.toml:1: generl\n  hint: did you mean general?"),
+    ],
+)
+def test_a_misspelled_key_is_one_problem(tmp_path: Path, change: tuple[str, str], problem: str) -> None:
+    """The right one is not missing too, and an edition is looked for among the keys of every one."""
+    assert problems(tmp_path, SHORT.replace(*change)) == [problem]
+
+
+def test_numbers_and_single_words_where_a_list_of_strings_is_due(tmp_path: Path) -> None:
+    for value, hint in (("[9.0]", 'quote it: ["9.0"]'), ("9.0", 'write ["9.0"]'), ('"9.0"', 'write ["9.0"]')):
+        (problem,) = problems(tmp_path, WHOLE.replace('["9.0a"]', value))
+        assert problem.endswith(f"\n  hint: {hint}")
 
 
 def test_a_missing_general_table_is_one_problem(tmp_path: Path) -> None:

@@ -65,6 +65,12 @@ def test_every_file_that_a_document_names_exists(name: str) -> None:
     assert missing + [path for path in paths if not (REPOSITORY / path).exists()] == []
 
 
+def test_the_edition_5_text_of_the_example_is_what_is_printed(cli: Cli) -> None:
+    _, _, told = read("docs/build-toml.md").partition("$ kernel-builder explain --config rms-norm\n")
+    assert cli("explain", "--config", "rms-norm", "--project", REPOSITORY).out.startswith(told.partition("...\n")[0])
+    assert "edition = 5" in told.partition("...\n")[0]
+
+
 PEERS = ("F.rms_norm", "torch.compile", "kernels-community")
 
 

@@ -118,6 +118,13 @@ def test_a_package_for_backends_without_a_toolchain_says_so(small: SmallProject,
     ("line", "message"),
     [
         ("init My_Kernel!", "the folder's name, My_Kernel!, is no package name\n  hint: --name: lower-case letters"),
+        (
+            "init --backends cpu cuda x",
+            "backend x\n  hint: if it is the folder, put it first, or separate the backends with commas",
+        ),
+        ("init --backends metal", "backend metal\n  hint: it has cpu, cuda, rocm, xpu; all stands for them"),
+        ("build -v", "no such option: -v\n  hint: did you mean --variant or --verbose?"),
+        ("completions tcsh", "'tcsh' is not one of 'bash', 'zsh', 'fish', 'powershell'\n"),
         ("create-pyproject ../x", "the folder of the new files comes second: `kernel-builder create-pyproject . ../x`"),
         ("list-variants --since HEAD", "hint: what changed since a commit is known in a git checkout alone"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from hubkernels.cli import main
 from hubkernels.config import load_project
 from hubkernels.config.explain import edition5_text
 from hubkernels.model.project import Package
+from tests.conftest import Cli, write_noarch
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -181,3 +183,17 @@ def test_the_stock_client_accepts_every_package_of_this_repository(tmp_path: Pat
 def test_the_verb_prints_one_text_a_package(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "--config", "-C", str(workspace), "two_words"]) == 0
     assert capsys.readouterr().out == explained(workspace, "two-words")[1]
+
+
+def test_backends_that_a_package_does_not_declare_are_one_line_unless_they_are_asked_about(
+    tmp_path: Path, cli: Cli
+) -> None:
+    write_noarch(tmp_path, "my-table", ("cpu",))
+    told = [line.split(maxsplit=2) for line in cli("explain", tmp_path).out.splitlines()]
+    assert [line for line in told if line[0] == "not"] == [
+        ["not", "declared", "cuda, rocm, xpu, metal, neuron, tpu, cann"]
+    ]
+    asked = cli("explain", tmp_path, "--variant", "torch-cuda").out
+    assert "not built  torch-cuda: general.backends does not name cuda" in asked
+    (found,) = json.loads(cli("explain", tmp_path, "--json").out)
+    assert len(found["rejected"]) == 7

@@ -186,6 +186,7 @@ def test_builds_go_on_after_a_failure_and_tell_all_of_them(kernels: Path, cli: C
     assert ran.code == 2
     assert [line.split()[1] for line in ran.out.splitlines()] == ["zz-kernel", "zz-kernel"]
     assert "aa-kernel failed, which is told at the end" in ran.err.splitlines()[0]
+    assert "told at the end" not in cli("build", "-C", folder, "aa-kernel").err  # which is at once
     assert [error.split(" has no Python package")[0] for error in told(ran.err, folder)] == ["aa-kernel", "mm-kernel"]
 
 

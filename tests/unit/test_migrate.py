@@ -111,8 +111,8 @@ def test_every_other_verb_names_the_verb_that_migrates(old: Path, tmp_path: Path
         ("general = 3\n", "general must be a table"),
         (
             HEAD + "version = 1\nlicense = 'MIT'\nbackends = ['cpu']\nsauce = 1\n[torch]\n",
-            "{path} stays as it is: in edition 5, lines as there, it would have these faults\n"
-            "unknown key sauce\n  --> {path}:7: general.sauce",
+            "{path} stays as it is: in edition 5 it would have these faults\n"
+            "unknown key sauce\n  --> {path}:6: general.sauce",
         ),
         ("[workspace]\nschema = 1\n", "a workspace cannot be a member of another"),
     ],
@@ -176,6 +176,29 @@ def test_nothing_is_written_when_one_of_several_files_cannot_be_migrated(tmp_pat
     ran = cli("update-build", tmp_path)
     assert (ran.code, ran.err.count("error: ")) == (2, 5)
     assert (tmp_path / "a/build.toml").read_text() == OLD_MEMBER
+
+
+GENERAL = 'version = 1\nedition = 5\nlicense = "MIT"\nbackends = ["cuda", "rocm"]\n'
+ONE = '[kernel.one]\nlanguage = "cuda-hipify"\ndepends = []\nsrc = ["a.cu"]\nrocm-archs = ["gfx90a"]'
+CUDA_ONE = '[kernel.one]\nbackend = "cuda"\ndepends = []\nsrc = ["a.cu"]\n'
+ROCM_ONE = '[kernel.one_rocm]\nbackend = "rocm"\ndepends = []\nsrc = ["a.cu"]\nrocm-archs = ["gfx90a"]'
+
+
+@pytest.mark.parametrize(
+    ("text", "migrated_text"),
+    [
+        (f"{HEAD}\n[torch]\n{ONE}\n", f"{HEAD}{GENERAL}\n[torch]\n{CUDA_ONE}\n{ROCM_ONE}\n"),
+        (f"{HEAD}\n[torch]\n{ONE} # c", f"{HEAD}{GENERAL}\n[torch]\n{CUDA_ONE}# c\n\n{ROCM_ONE} # c\n"),
+        (f"{HEAD}\n{ONE}\n[torch]\n", f"{HEAD}{GENERAL}\n{CUDA_ONE}\n{ROCM_ONE}\n\n[torch]\n"),
+        (f"{HEAD}\n{ONE}\n\n# c\n[torch]\n", f"{HEAD}{GENERAL}\n{CUDA_ONE}\n{ROCM_ONE}\n\n# c\n[torch]\n"),
+        (
+            f'{HEAD}version = 1\nlicense = "MIT"\nbackends = ["cpu"]\n\n\n',
+            f'{HEAD}version = 1\nedition = 5\nlicense = "MIT"\nbackends = ["cpu"]\n\n[torch-noarch]\n',
+        ),
+    ],
+)
+def test_a_table_that_is_added_stands_between_blank_lines(tmp_path: Path, text: str, migrated_text: str) -> None:
+    assert migrate(write(tmp_path, text), "MIT").text == migrated_text
 
 
 def test_a_link_stays_a_link(tmp_path: Path, cli: Cli) -> None:

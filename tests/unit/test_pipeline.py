@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from hubkernels.build import work
+from hubkernels.build import report, work
 from hubkernels.build.pipeline import Builder
-from hubkernels.build.report import Progress
+from hubkernels.build.report import Event
 from hubkernels.build.settings import Settings
 from hubkernels.config import load_project
+from hubkernels.model.plan import BuildPlan
+from hubkernels.model.project import Package
+from hubkernels.model.variant import AnyVariant
 from tests.conftest import Cli, write_noarch
 
 
-def silent(_: Progress | str) -> None:
+def silent(_: Event) -> None:
     pass
 
 
@@ -63,3 +67,19 @@ def test_a_cache_size_that_is_none_stops_what_builds_and_nothing_else(
     assert ran.code == 2
     assert "not a size: 'much'\n  --> environment: HUBKERNELS_CACHE_SIZE\n  hint: write it as" in ran.err
     assert not (project / "build").exists()
+
+
+@pytest.mark.parametrize("quiet", [(), ("--quiet",)])
+def test_who_waits_for_headers_to_be_read_is_told(
+    project: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch, quiet: tuple[str, ...]
+) -> None:
+    plan = Builder.plan
+
+    def slow(self: Builder, package: Package, variant: AnyVariant) -> BuildPlan:
+        time.sleep(0.3)
+        return plan(self, package, variant)
+
+    monkeypatch.setattr(report, "LONG_S", 0.1)
+    monkeypatch.setattr(Builder, "plan", slow)
+    told = "" if quiet else "my-table: reading its sources and the headers that they include\n"
+    assert cli("build", "--project", project, *quiet).err == told

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hubkernels.build.names import named_in
-from hubkernels.build.once import passed_over
+from hubkernels.build.once import depends_on_times
 from hubkernels.build.search import Search
 from hubkernels.build.unseen import unseen
 from hubkernels.host.files import hash_file
@@ -24,7 +24,10 @@ def why(text: bytes, preprocessed: str = "", flags: tuple[str, ...] = ()) -> str
         rb'asm(".incbin \"t.bin\"");',
         rb'asm(".INCBIN \"t.bin\"");',
         rb'asm(".IncLude \"t.s\"");',
+        rb'asm(".incbin /* x */ \"t.bin\"");',
+        b"#error can't build src/*.cpp\nconst char* when = __TIMESTAMP__; /* */",
         b'asm(R"(.include"t.s")");',
+        rb'asm("\t.include\t\"t.s\"\n");',
         rb'asm("nop; .in" "clude \"t.s\"");',
         b"const char* when = __TIMESTAMP__;",
     ],
@@ -54,15 +57,30 @@ def test_the_files_that_a_text_names(text: bytes, names: list[str]) -> None:
     assert list(named_in(text)) == names
 
 
-@pytest.mark.parametrize("once", [True, False])
-def test_a_file_that_is_as_one_before_it_may_have_been_passed_over(tmp_path: Path, once: bool) -> None:  # noqa: FBT001
+ONCE = b"#pragma once\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "depends"),
+    [
+        ({"s.cpp": b'#include "x.h"\n#include <x.h>\n', "x.h": ONCE, "a/x.h": ONCE}, True),
+        ({"s.cpp": b'#include "x.h"\n#include <x.h>\n', "x.h": b"int x;\n", "a/x.h": b"int x;\n"}, False),
+        ({"s.cpp": b'#include "x.h"\n#include <y.h>\n', "x.h": ONCE, "a/y.h": b"int y;\n"}, False),
+        ({"s.cpp": b"#include MACRO\n", "x.h": ONCE}, True),
+        ({"s.cpp": b"#include MACRO\n", "x.h": b"int x;\n"}, False),
+        ({"s.cpp": b"#define HAS(x) __has_include(x)\n", "x.h": ONCE}, False),
+        ({"s.cpp": b"", "x.h": ONCE, "y.h": ONCE}, True),
+    ],
+)
+def test_of_equal_files_that_are_read_once_times_decide(
+    tmp_path: Path, files: dict[str, bytes], *, depends: bool
+) -> None:
+    """g++ passes over a file that is as one before it, and as old."""
     (tmp_path / "a").mkdir()
-    text = b"#pragma once\n" if once else b"int x;\n"
-    (tmp_path / "a/x.h").write_bytes(text)
-    (tmp_path / "x.h").write_bytes(text)
-    texts = {"s.cpp": b'#include "x.h"\n#include <x.h>\n', "x.h": text}
-    found = passed_over(texts, ("-Ia",), tmp_path, lambda path: hash_file(tmp_path / path))
-    assert set(found) == ({"a/x.h"} if once else set())
+    for path, text in files.items():
+        (tmp_path / path).write_bytes(text)
+    read = {path: text for path, text in files.items() if not path.startswith("a/")}
+    assert depends_on_times(read, ("-Ia",), tmp_path, lambda path: hash_file(tmp_path / path)) == depends
 
 
 def test_where_headers_are_looked_for(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_a_missing_key_comes_from_the_workspace_whole(tmp_path: Path) -> None:
         (("schema = 1", "schema = 2"), "schema must be 1"),
         (("version = 1, hub", "edition = 4, version = 1, hub"), "edition 4 has no edition key"),
         (
-            ("version = 1, hub", "versoin = 1, hub"),
+            ("version = 1, hub", "hub"),
             "missing key version\n  --> build.toml:12: package.rms-norm.general",
         ),
         (("general = { version = 1", "general = 3 # {"), "general must be a table, found an integer: 3"),

@@ -12,6 +12,9 @@ from ._ops import add_op_namespace_prefix, ops
 
 Call = Callable[..., Any]
 
+_LIBRARIES: list[torch.library.Library] = []
+"""A registration ends with its library."""
+
 
 def differentiable(name: str, fake: Call, setup_context: Call, backward: Call) -> Call:
     """Register the formulas of an op, and tell what its public function calls, with the arguments of the schema.
@@ -64,6 +67,64 @@ def gradient(name: str, fake: Call, of: str) -> Call:
         return _without_autograd(op, *inputs)
 
     return call
+
+
+def in_place(name: str, fake: Call) -> Call:
+    """Register an op without gradients that writes arguments, and tell what its public function calls.
+
+    Under grad mode an argument that requires grad is refused, by name.
+    """
+    op = getattr(ops, name).default
+
+    def autograd(*inputs: Any) -> None:
+        _refuse_grad(name, op, inputs)
+        _without_autograd(op, *inputs)
+
+    def new_version(keys: Any, *inputs: Any) -> None:
+        with torch._C._AutoDispatchBelowADInplaceOrView():  # noqa: SLF001 (torch.library does the same)
+            op.redispatch(keys & torch._C._after_ADInplaceOrView_keyset, *inputs)  # noqa: SLF001
+        _count_writes(op, inputs)
+
+    torch.library.register_fake(add_op_namespace_prefix(name), fake)
+    library = torch.library.Library(add_op_namespace_prefix("").removesuffix("::"), "IMPL")
+    library.impl(name, autograd, "Autograd")
+    library.impl(name, new_version, "ADInplaceOrView", with_keyset=True)
+    _LIBRARIES.append(library)
+
+    def call(*inputs: Any) -> None:
+        if torch._C._are_functorch_transforms_active():  # noqa: SLF001 (no public way to ask)
+            raise NotImplementedError(f"{name}: torch.func transforms (grad, vmap, jvp) are not supported")
+        if torch.compiler.is_compiling():
+            op(*inputs)
+            return
+        # The two registrations at once: each costs 2 us as a dispatch to Python.
+        _refuse_grad(name, op, inputs)
+        with torch._C._AutoDispatchBelowADInplaceOrView():  # noqa: SLF001
+            op(*inputs)
+        _count_writes(op, inputs)
+
+    return call
+
+
+def _refuse_grad(name: str, op: Any, inputs: tuple[Any, ...]) -> None:
+    grad_mode = torch.is_grad_enabled()
+    forward_mode = torch.autograd.forward_ad._current_level >= 0  # noqa: SLF001 (no public way)
+    if not grad_mode and not forward_mode:
+        return
+    for argument, value in zip(op._schema.arguments, inputs, strict=True):  # noqa: SLF001 (no public way)
+        if not isinstance(value, Tensor):
+            continue
+        if grad_mode and value.requires_grad:
+            raise RuntimeError(f"{name}: {argument.name} requires grad, but an op in place has no backward")
+        if forward_mode and torch.autograd.forward_ad.unpack_dual(value).tangent is not None:
+            raise RuntimeError(f"{name}: {argument.name} has a tangent, but an op in place has no jvp")
+
+
+def _count_writes(op: Any, inputs: tuple[Any, ...]) -> None:
+    """Tell autograd that what it saved of a written argument is no longer there."""
+    for argument, value in zip(op._schema.arguments, inputs, strict=True):  # noqa: SLF001 (no public way)
+        if argument.is_write and not value.is_inference():
+            torch.autograd.graph.increment_version(value)
 
 
 def _without_autograd(op: Any, *args: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 _SPLICE = re.compile(rb"(?:\\|\?\?/)[ \t\v\f\r]*\n")
@@ -13,15 +13,17 @@ _TOKEN = re.compile(
     |(?:u8|[uUL])?R"(?P<raw>[^ ()\\\t\v\f\n]{0,16})\(.*?\)(?P=raw)"
     |[A-Za-z_]\w*
     |[0-9](?:[\w.]|'\w)*
-    |"(?:\\.|[^"\\\n])*"
-    |'(?:\\.|[^'\\\n])*'
+    |"(?:\\.|[^"\\\n])*(?:"|(?=\n)|\Z)  # in what is skipped a quote may stand alone: it takes the rest of its line
+    |'(?:\\.|[^'\\\n])*(?:'|(?=\n)|\Z)
     """,
     re.DOTALL | re.VERBOSE,
 )
 _ADJACENT = re.compile(rb'(?<!\\)"\s*(?:u8|[uUL])?"')
 _WORDS = re.compile(rb"__has_(?:include(?:_next)?|embed)\b")
 _OPERAND = re.compile(rb'\s*\(\s*(?:<([^>\n]+)>|"([^"\n]+)")\s*\)')
+_WORD = re.compile(rb"[A-Za-z_]\w*")
 _WHETHER = re.compile(rb"(?:\bdefined\s*\(?|#\s*(?:(?:el)?ifn?def|define|undef))\s*\Z")
+_DEFINE = re.compile(rb"[ \t]*(?:\#|%:)[ \t]*define[ \t]+(\w+)(?:\(([^)\n]*)\))?")
 _WRAPPER = re.compile(rb"[ \t]*#[ \t]*define[ \t]+(\w+)\(\s*(\w+)\s*\)[^\n]*")
 
 
@@ -54,9 +56,13 @@ def literals_joined(text: bytes) -> bytes:
 
 
 def asked(
-    paths: Sequence[str], read: Callable[[str], bytes], flags: Sequence[str], silent: Collection[str] = ()
+    paths: Sequence[str],
+    read: Callable[[str], bytes],
+    flags: Sequence[str],
+    own: Collection[str],
+    silent: Collection[str] = (),
 ) -> Asked:
-    """What files ask for, inactive branches included. silent: those that are known to be."""
+    """What files ask for, inactive branches included. own: the project's. silent: those that are known to be."""
     loud = {path: text for path in paths if path not in silent and _may_ask(text := read(path))}
     codes = {path: code(text) for path, text in loud.items()}
     quiet = [path for path in paths if path not in loud]
@@ -67,6 +73,8 @@ def asked(
             if any(word in text for word in wrappers):
                 codes[path] = code(text)
     words = re.compile(b"|".join([_WORDS.pattern, *(rb"\b%s\b" % word for word in wrappers)]))
+    own_texts = [text for path in paths if path in own for text in (codes.get(path) or code(read(path)),)]
+
     names: set[str] = set()
     nearby: set[tuple[str, str]] = set()
     clear = not any("__has_" in flag or any(word.decode() in flag for word in wrappers) for flag in flags)
@@ -83,8 +91,23 @@ def asked(
             names.add(name)
             if operand[2] is not None:
                 nearby.add((name, path))
-            clear &= found[0] != b"__has_embed"
+            fixed = operand[1] is None or not _made_of_macros(text, found.start(), operand[1], flags, own_texts)
+            clear &= fixed and found[0] != b"__has_embed"
     return Asked(frozenset(names), frozenset(nearby), clear, frozenset(quiet))
+
+
+def _made_of_macros(text: bytes, at: int, name: bytes, flags: Sequence[str], own: Iterable[bytes]) -> bool:
+    """Whether a name in angles may change: in a definition its words are replaced like any other.
+
+    own: texts that may define one; those of the toolchain define no word that stands in a name of a header.
+    """
+    define = _DEFINE.match(text, text.rfind(b"\n", 0, at) + 1)
+    if define is None:
+        return False
+    words = _WORD.findall(name)
+    given = {word for flag in flags for word in _WORD.findall(flag.encode(errors="surrogateescape"))}
+    defined = re.compile(rb"define[ \t]+(?:%s)\b" % b"|".join(words))
+    return not given.union(_WORD.findall(define[2] or b"")).isdisjoint(words) or any(map(defined.search, own))
 
 
 def _may_ask(text: bytes) -> bool:

@@ -41,23 +41,30 @@ class Target:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Everything that decides what a build of one package makes. toolchain: empty when nothing is compiled."""
+    """Everything that decides what a build of one package makes. toolchain: empty when nothing is compiled.
+
+    undeclared: backends, of variants that nobody asked about, that the package does not declare.
+    """
 
     package: str
     toolchain: dict[str, str]
     targets: tuple[Target, ...]
     rejected: tuple[Rejection, ...]
     left_out: tuple[str, ...] = ()
+    undeclared: tuple[str, ...] = ()
 
 
 def explain(builder: Builder, package: Package, tags: Iterable[str]) -> Explanation:
     """Explain the variants of these tags, or all of them. Plans each accepted one, and so scans its sources."""
-    decisions = _only(builder.decide(package), package, frozenset(tags))
+    wanted = frozenset(tags)
+    decisions = _only(builder.decide(package), package, wanted)
     compiled = any(isinstance(variant, Variant) for variant in decisions.accepted)
     tools = toolchain_facts(builder.tools()) if compiled else {}
     targets = tuple(_target(builder, package, variant) for variant in decisions.accepted)
     path = {"path": " ".join(builder.tools().compiler.command)} if tools else {}
-    return Explanation(package.name, tools | path, targets, decisions.rejected, decisions.left_out)
+    others = dict.fromkeys(r.variant.backend for r in decisions.rejected if r.variant.backend not in package.backends)
+    undeclared = () if wanted else tuple(backend.name for backend in others)
+    return Explanation(package.name, tools | path, targets, decisions.rejected, decisions.left_out, undeclared)
 
 
 def _only(decisions: Decisions, package: Package, tags: frozenset[str]) -> Decisions:

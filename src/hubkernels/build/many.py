@@ -25,8 +25,8 @@ class Failures:
         self.found: list[HubkernelsError] = []
 
     @contextmanager
-    def of(self, package: str) -> Iterator[None]:
-        """Around the work on one package: its errors are kept, anything else passes."""
+    def of(self, package: str, *, last: bool = False) -> Iterator[None]:
+        """Around the work on one package: its errors are kept, anything else passes. last: the end comes at once."""
         try:
             yield
         except HubkernelsError as error:
@@ -34,7 +34,8 @@ class Failures:
                 raise
             placed = (replace(problem, where=problem.where or package) for problem in error.problems)
             self.found.append(type(error)(*placed))
-            self.report(f"{package} failed, which is told at the end")
+            if not last:
+                self.report(f"{package} failed, which is told at the end")
 
     def add(self, unreadable: Iterable[Unreadable]) -> None:
         """Count members that cannot be read as failed."""
@@ -45,6 +46,14 @@ class Failures:
     def raise_if_any(self) -> None:
         if self.found:
             raise combined(self.found)
+
+
+class UnknownPackageError(InputError):
+    """Names that no package has, and nothing else that is wrong. names: in the order of the problems."""
+
+    def __init__(self, names: Sequence[str], problems: Iterable[Problem]) -> None:
+        super().__init__(*problems)
+        self.names = tuple(names)
 
 
 Decided = Sequence[tuple[Package, Decisions]]
@@ -78,9 +87,12 @@ def find_packages(project: Project, names: Iterable[str]) -> tuple[Package, ...]
     known = {package.python_name: package for package in project.packages}
     unreadable = _by_name(project.unreadable)
     problems = [problem for name in wanted if name not in known for problem in unreadable.get(name, ())]
-    problems += [_unknown(project, name) for name in names if name.replace("-", "_") not in {*known, *unreadable}]
+    strangers = tuple(name for name in names if name.replace("-", "_") not in {*known, *unreadable})
+    unknown = [_unknown(project, name) for name in strangers]
     if problems:
-        raise InputError(*problems)
+        raise InputError(*problems, *unknown)
+    if unknown:
+        raise UnknownPackageError(strangers, unknown)
     if not project.packages and not project.unreadable:
         raise InputError(Problem("the workspace has no package", where=str(project.root / "build.toml")))
     return tuple(known[name] for name in wanted) if wanted else project.packages

@@ -1,41 +1,52 @@
-"""Files that ``#pragma once`` passes over, which no compiler lists."""
+"""``#pragma once`` passes over a file that is as one before it: by content and, with g++, by time."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import product
 from pathlib import Path
 
+from hubkernels.build.asks import spliced
 from hubkernels.build.names import named_in
 from hubkernels.build.search import search_folders
 from hubkernels.host.files import follow
 
+_BY_MACRO = re.compile(rb"(?:#|%:)[ \t]*(?:include(?:_next)?|import)[ \t]+[A-Za-z_]")
 _ONCE = re.compile(rb"pragma\s+once|#\s*import|_Pragma")
 
 
-def passed_over(
+def depends_on_times(
     texts: Mapping[str, bytes], flags: Sequence[str], root: Path, sha256: Callable[[str], str | None]
-) -> Iterator[str]:
-    """Files that are named, and passed over for one of ``texts``, by path, that is as they are.
-
-    g++ goes by content and time, so that two files count as one until one of them changes, or a link to it.
-    """
-
-    def full(path: str) -> str:
-        return os.path.join(root, path)  # noqa: PTH118 - thousands a build
-
-    once = {sha256(path) for path, text in texts.items() if _ONCE.search(text)}
+) -> bool:
+    """Whether times of files may decide which of them are read, beside ``texts``, by path, that are."""
+    once = {path: sha256(path) for path, text in texts.items() if _ONCE.search(text)}
     if not once:
-        return
+        return False
     known: dict[str, tuple[str, ...]] = {}
-    listed = {place for path in texts for place in follow(full(path), known)}
-    folders = tuple(search_folders(flags))
+
+    def place(path: str) -> str:
+        return follow(os.path.join(root, path), known)[-1]  # noqa: PTH118 - thousands a build
+
+    listed = {place(path): digest for path, digest in once.items()}
+    if len(set(listed.values())) < len(listed):
+        return True
+    read = {place(path) for path in texts}
     for path, text in texts.items():
-        around = (os.path.dirname(path), *folders)  # noqa: PTH120 - keeps the spelling
-        for name, places in product(filter(None, named_in(text)), (around, folders)):
-            candidates = (os.path.join(place, name) for place in places)  # noqa: PTH118
-            twin = next((path for path in candidates if os.path.isfile(full(path))), None)  # noqa: PTH113
-            if twin and sha256(twin) in once and not listed.issuperset(follow(full(twin), known)):
-                yield twin
+        if _BY_MACRO.search(spliced(text)):  # it may be any
+            return True
+        for name in filter(None, named_in(text)):
+            twins = (twin for twin in _found(path, name, flags, root) if place(twin) not in read)
+            if any(sha256(twin) in listed.values() for twin in twins):
+                return True
+    return False
+
+
+def _found(path: str, name: str, flags: Sequence[str], root: Path) -> Iterator[str]:
+    """What a name in a file may mean: the first found beside it and in the folders of the search, or in these alone."""
+    folders = tuple(search_folders(flags))
+    for places in ((os.path.dirname(path), *folders), folders):  # noqa: PTH120 - keeps the spelling
+        candidates = (os.path.join(place, name) for place in places)  # noqa: PTH118
+        found = next((each for each in candidates if os.path.isfile(os.path.join(root, each))), None)  # noqa: PTH113, PTH118
+        if found:
+            yield found

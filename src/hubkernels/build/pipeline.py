@@ -11,7 +11,7 @@ from hubkernels.build.cache import find_cache
 from hubkernels.build.many import Failures, choose_all
 from hubkernels.build.places import Places
 from hubkernels.build.planner import Planner
-from hubkernels.build.report import Report
+from hubkernels.build.report import Report, told_if_long
 from hubkernels.build.scan import Reads, ScannedSource
 from hubkernels.build.select import select
 from hubkernels.build.settings import Settings
@@ -67,7 +67,8 @@ class Builder:
     def build(self, package: Package, variant: AnyVariant, report: Report) -> Artifact:
         """Bring one artifact up to date. Raises InputError where a link leads out of build/."""
         self.places.refuse_links(package.name)
-        made = self.plan(package, variant)
+        with told_if_long(f"{package.name}: reading its sources and the headers that they include", report):
+            made = self.plan(package, variant)
         folder = self.places.artifact(package.name, variant.tag)
         current = is_current(made, folder)
         if not current:
@@ -119,8 +120,9 @@ class Builder:
         failures = failures or Failures(report)
         decided = [(package, self.decide(package)) for package in packages]
         try:
-            for package, variants in choose_all(decided, tuple(tags), report, leave_out=leave_out):
-                with failures.of(package.name):
+            chosen = choose_all(decided, tuple(tags), report, leave_out=leave_out)
+            for number, (package, variants) in enumerate(chosen, 1):
+                with failures.of(package.name, last=number == len(chosen)):
                     for variant in variants:
                         yield self.build(package, variant, report)
                     for path in strays(built(self.places.package(package.name)), package, self.rows):

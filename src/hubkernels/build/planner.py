@@ -74,6 +74,7 @@ class Planner:
         """The sources that may read other files than earlier builds tell. Asks no compiler."""
         if isinstance(variant, NoarchVariant):
             return frozenset()
+        self._headers = None  # what was not there may be by now
         scanner = self._scanner(package, variant)
         return frozenset(s.path for s in self._sources(package, variant) if scanner.remembered([s]) is None)
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+
+LONG_S = 1.0
+"""Who waits for longer is told for what."""
 
 
 @dataclass(frozen=True)
@@ -15,5 +20,25 @@ class Progress:
     label: str
 
 
-Report = Callable[[Progress | str], None]
-"""Hears of progress, and of what succeeding commands print: warnings."""
+@dataclass(frozen=True)
+class Begun:
+    """What goes on now, in words."""
+
+    what: str
+
+
+Event = Progress | Begun | str
+Report = Callable[[Event], None]
+"""Hears of progress, of what begins, and of what succeeding commands print: warnings."""
+
+
+@contextmanager
+def told_if_long(what: str, report: Report) -> Iterator[None]:
+    """Around work that may take long or no time: where it takes long, say meanwhile what goes on."""
+    timer = threading.Timer(LONG_S, report, (Begun(what),))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

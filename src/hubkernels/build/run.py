@@ -11,7 +11,7 @@ import ninja as ninja_distribution
 
 from hubkernels.build.failure import Failure, disk_hint, explain_failures
 from hubkernels.build.ninja import STATUS, FailedStep, read_output, render
-from hubkernels.build.report import Report
+from hubkernels.build.report import Begun, Report
 from hubkernels.errors import EnvironmentLacksError, Problem
 from hubkernels.host.files import write_atomically
 from hubkernels.host.process import Stream
@@ -53,6 +53,8 @@ def run_steps(plan: BuildPlan, steps: tuple[Step, ...], place: Workplace, report
     """
     if not steps:
         return
+    told = "1 step, told" if len(steps) == 1 else f"{len(steps)} steps, each told"
+    report(Begun(f"{plan.package}: {told} when it has ended"))
     ninja = _start_ninja(plan, _redirect(plan, steps, place), place)
     failures: list[Failure] = []
     unexpected: list[str] = []

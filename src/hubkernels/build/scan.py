@@ -20,12 +20,12 @@ from pathlib import Path
 from hubkernels.build.asks import asked
 from hubkernels.build.failure import Failure, explain_failures
 from hubkernels.build.includes import Headers, Includes, keep, recall
-from hubkernels.build.once import passed_over
+from hubkernels.build.once import depends_on_times
 from hubkernels.build.search import PRECOMPILED, Around, Search, is_absent, search_folders
 from hubkernels.build.sources import Source
 from hubkernels.build.unseen import unseen
 from hubkernels.host.cpu import cpu_identity
-from hubkernels.host.files import FileHashes, changed_since, read_errors, read_regular
+from hubkernels.host.files import FileHashes, came_since, changed_since, read_errors, read_regular
 from hubkernels.host.process import run
 from hubkernels.host.store import Store
 from hubkernels.model.variant import Variant
@@ -49,8 +49,8 @@ _WORD = re.compile(r"(?:\\.|[^\\\s])+")
 class ScannedSource:
     """A source and everything it includes.
 
-    inputs: (name that is the same on every machine, SHA-256), the source first, then in order the files of the project
-    that it includes or asks for, then HEADERS, and CPU and TEXT where they count.
+    inputs: (name that is the same on every machine, SHA-256), the source first, then the files of the project that it
+    includes or asks for, then HEADERS, and CPU and TEXT where they count.
     reads_id: whether the op id takes part in compiling it.
     """
 
@@ -142,8 +142,8 @@ class Scanner:
     def _ask_compiler(self, source: Source) -> Includes | Failure:
         """The list for one source, kept unless it may not hold for the next build.
 
-        That is so when a file or a folder of the search changed meanwhile, and when the texts do not tell what is asked
-        for.
+        That is so when a file or a folder of the search changed meanwhile, when the texts do not tell what is asked
+        for, and when times of files take part.
         """
         started = time.time_ns()
         try:
@@ -156,15 +156,12 @@ class Scanner:
             names = search.names(paths, roots)
             near = search.near(roots, names)
             _refuse_precompiled(near)
-            asked_for, clear = self._asked_for(source, search, roots, paths)
+            asked_for, clear = self._asked_for(source, search, roots, paths, own)
             text = "" if clear else self._preprocessed(source)
         except _RefusedError as refusal:
             return Failure(source.path, self.variant.tag, str(refusal))
-        twins = set(passed_over(texts, source.flags, self.root, self._sha256))
         around = near | search.far(paths) | asked_for
-        known = {os.path.normpath(path) for path in own}
-        own += sorted({p for p in asked_for.there if not self.headers.owns(p) and os.path.normpath(p) not in known})
-        own += sorted(twins.difference(own))
+        own += sorted(path for path in asked_for.there.difference(own) if not self.headers.owns(path))
         headers = self.headers.listed(path for path in {*paths, *asked_for.there} if self.headers.owns(path))
         shadows = self.headers.listed_absent(path for path in around.absent if self.headers.owns(path))
         found = Includes(
@@ -175,8 +172,11 @@ class Scanner:
             any(ID_MACRO in text for text in texts.values()) or any(ID_MACRO.decode() in flag for flag in source.flags),
             text and _hash(text),
         )
-        looked_at = {*paths, *asked_for.there, *twins, *around.folders}
-        if clear and not any(changed_since(self._full(path), started) for path in looked_at):
+        files = {*map(self._full, (*paths, *asked_for.there))}
+        folders = {*map(self._full, around.folders)}
+        moved = self.hashes.written(files) or any(changed_since(path, started) for path in files | folders)
+        moved = moved or came_since(files | folders, started)
+        if clear and not moved and not depends_on_times(texts, source.flags, self.root, self._sha256):
             self.headers.keep(headers, shadows)
             keep(self.store, self._key(source), found)
         return found
@@ -196,10 +196,10 @@ class Scanner:
 
     def _preprocessed(self, source: Source) -> str:
         """The text that is compiled, in words that every machine shares."""
-        words = (*self._flags(source), f"-D{ID_MACRO.decode()}=_id", *self.tools.prefix_maps(), "-E", "-P", source.path)
+        words = (*self._flags(source), f"-D{ID_MACRO.decode()}=_id", *self.tools.prefix_maps(), "-E", source.path)
         done = run((*self.tools.compiler.command, *words), cwd=self.root, env=self.environment)
         if done.status:
-            raise _RefusedError("the compiler lists what it reads, but does not preprocess it")
+            raise _RefusedError(done.errors or "the compiler lists what it reads, but does not preprocess it")
         return self.tools.portable(done.output)
 
     def _refuse_unseen(self, source: Source, texts: Mapping[str, bytes]) -> None:
@@ -208,10 +208,10 @@ class Scanner:
             raise _RefusedError(why)
 
     def _asked_for(
-        self, source: Source, search: Search, roots: Iterable[str], paths: Sequence[str]
+        self, source: Source, search: Search, roots: Iterable[str], paths: Sequence[str], own: Sequence[str]
     ) -> tuple[Around, bool]:
         """What lies where files ask for some, and whether that is all that they ask for."""
-        wanted = asked(paths, self._text, self._flags(source), self.headers.silent)
+        wanted = asked(paths, self._text, self._flags(source), own, self.headers.silent)
         self.headers.silent.update(filter(self.headers.owns, wanted.silent))
         return search.asked(roots, wanted.names, wanted.nearby), wanted.clear
 
@@ -220,9 +220,7 @@ class Scanner:
         return (*search_folders(self.tools.search_path()), *self.tools.compiler.system)
 
     def _scanned(self, source: Source, found: Includes) -> ScannedSource:
-        # Sorted: which of two equal files g++ reads, and which it passes over, is decided by their times.
-        first, *rest = ((self.tools.portable(path), digest) for path, digest in found.own.items())
-        own = (first, *sorted(rest))
+        own = ((self.tools.portable(path), digest) for path, digest in found.own.items())
         native = [(CPU, _hash(cpu_identity()))] if any(map(_NATIVE.fullmatch, source.flags)) else []
         text = [(TEXT, found.text)] if found.text else []
         return ScannedSource(source, (*own, (HEADERS, found.headers), *native, *text), found.reads_id)

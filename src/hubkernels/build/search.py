@@ -101,7 +101,7 @@ class Search:
     def names(self, paths: Iterable[str], roots: Iterable[str]) -> set[str]:
         """By which names files may have been found."""
         known = self._spellings((*roots, *self.given))
-        return {os.path.relpath(path, root) for path in paths for root in _above(path, known)}
+        return {name for path in paths for name in _below(path, known).values()}
 
     def near(self, roots: Iterable[str], names: Iterable[str]) -> Around:
         """What lies in the roots under these names: files, and precompiled headers."""
@@ -118,8 +118,7 @@ class Search:
             places |= dict.fromkeys(self._spellings([folder]), place)
         names: dict[str, int] = {}
         for path in paths:
-            for root in _above(path, places):
-                name = os.path.relpath(path, root)
+            for root, name in _below(path, places).items():
                 names[name] = max(names.get(name, 0), places[root])
         earlier = [
             (folder, name) for place, folder in enumerate(self.given) for name, at in names.items() if at > place
@@ -140,5 +139,9 @@ class Search:
         return dict.fromkeys(each for folder, place in full for each in (folder, os.path.realpath(place)))
 
 
-def _above(path: str, roots: Iterable[str]) -> Iterator[str]:
-    return (root for root in roots if (root == "." and not path.startswith(("/", ".."))) or path.startswith(f"{root}/"))
+def _below(path: str, roots: Iterable[str]) -> dict[str, str]:
+    """The roots that a path is below, and its name there, as it is spelled: ``a/../x.h`` needs a folder a."""
+    found = {root: path[len(root) + 1 :].lstrip("/") for root in roots if path.startswith(f"{root}/")}
+    if "." in roots and not path.startswith(("/", "..")):
+        found["."] = path.removeprefix("./").lstrip("/")
+    return found

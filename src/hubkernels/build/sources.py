@@ -25,6 +25,8 @@ USUAL_FOLDERS = ("torch-ext", "csrc")
 _OF_MACHINE = re.compile("(?:^|[:;])(-m[^;>]*)")
 """In a flag, or in one that an expression of CMake guards."""
 
+_PATTERN = re.compile(r"[*?[]")
+
 OWN_FILES = frozenset({"_ops.py", "metadata.json"})
 """Files that the builder writes itself; copies that other builders left beside the sources do not ship."""
 
@@ -192,12 +194,12 @@ def _ships(name: Path, suffixes: tuple[str, ...], folder: Path) -> bool:
 def refuse_missing(package: Package, sources: Mapping[Key, Sequence[str]]) -> None:
     """Raises InputError for files that do not exist. sources: those of each table."""
     named = [(key, index, path) for key, paths in sources.items() for index, path in enumerate(paths)]
-    missing = [(key, index, path) for key, index, path in named if not (package.root / path).is_file()]
+    missing = [(key, index, why) for key, index, path in named if (why := why_no_source(package.root, path))]
     if not missing:
         return
     _, problems = find_tables(package)
-    for key, index, path in missing:
-        problems.add((*key, "src", index), f"source file does not exist: {path}", nearest_file(package.root, path))
+    for key, index, why in missing:
+        problems.add((*key, "src", index), *why)
     problems.raise_if_any()
 
 
@@ -233,6 +235,17 @@ def _is_no_folder(path: Path) -> bool:
         return not S_ISDIR(path.stat().st_mode)
     except (OSError, ValueError):  # nothing is there
         return False
+
+
+def why_no_source(root: Path, path: str) -> tuple[str, str | None] | None:
+    """Why an entry of ``src`` is no source, and what to do about it."""
+    if (root / path).is_file():
+        return None
+    if (root / path).is_dir():
+        return f"{path} is a folder", "name its files"
+    if _PATTERN.search(path):
+        return f"src takes no patterns: {path}", "name the files"
+    return f"source file does not exist: {path}", nearest_file(root, path)
 
 
 def nearest_file(root: Path, name: str) -> str | None:

@@ -11,6 +11,8 @@ from hubkernels.toolchain.compiler import Compiler
 
 _READS_UNSEEN = re.compile(rb"\.(incbin|include)(?:\s|\\t)*\\*\"", re.IGNORECASE)
 """Directives of the assembler, with the quote that follows: a comment may speak of them."""
+_ANYWHERE = re.compile(rb"(?:(?<![\w)\]])|(?<=\\[a-z]))\.(incbin|include)\b", re.IGNORECASE)
+"""The same where there is assembly: comments of its own may stand before the quote. Not a member of that name."""
 _ASM = re.compile(rb"\b_*asm_*\b")
 _STAMP = re.compile(rb"\b__TIMESTAMP__\b")
 _CLOCK = re.compile(rb"\b__(?:TIMESTAMP|DATE|TIME)__\b")
@@ -33,11 +35,13 @@ def unseen(
             word = time_of[0].decode()
             return f"{path} has {word}: what is built would not be the same at another time; leave it out"
     read = {path: literals_joined(text) for path, text in codes.items()}
+    directive = _READS_UNSEEN
     if any(_ASM.search(text) for text in codes.values()):  # its strings can be made by macros
+        directive = _ANYWHERE
         name, preprocessed = whole
         read[name] = literals_joined(preprocessed().encode(errors="surrogateescape"))
     for path, text in read.items():
-        if found := _READS_UNSEEN.search(text):
+        if found := directive.search(text):
             why = "no compiler lists what that reads, and changes of it would go unseen"
             return f"{path} has .{found[1].decode()}: {why}"
     return None

@@ -29,10 +29,11 @@ _ERRORS = {kind.exit_code: kind for kind in (CheckFailedError, InputError, Envir
 
 
 _HINTS = {
+    "does not define module export function": "REGISTER_EXTENSION(TORCH_EXTENSION_NAME) is missing in the binding",
     "undefined symbol": "is the file that defines it under src?",
     "failed to map segment": "is its disk mounted noexec? Move the project, or mount the disk with exec",
 }
-"""What to do about errors of the dynamic loader, by its words."""
+"""What to do about errors of the loaders, Python's and the system's, by their words."""
 
 
 @dataclass(frozen=True)
@@ -120,8 +121,17 @@ def main(arguments: Sequence[str]) -> None:
     except Exception as error:  # noqa: BLE001 - whatever a kernel raises, the parent tells
         raised = f"{type(error).__name__}: {error}"
         folder = request["arguments"].get("folder")
-        message = {"raised": raised, "traceback": traceback.format_exc(), "folder": folder}
+        trace = "".join(traceback.format_exception(_from_kernel_on(error, folder)))
+        message = {"raised": raised, "traceback": trace, "folder": folder}
     Path(answer).write_text(json.dumps(message), encoding="utf-8")
+
+
+def _from_kernel_on(error: Exception, folder: str | None) -> Exception:
+    """The error without the frames that led into the folder of a kernel, if it is from there: they are not its own."""
+    trace = error.__traceback__
+    while trace and not trace.tb_frame.f_code.co_filename.startswith(f"{folder}/"):
+        trace = trace.tb_next
+    return error.with_traceback(trace) if trace else error
 
 
 def _require(modules: Sequence[str]) -> None:

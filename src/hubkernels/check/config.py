@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hubkernels.build.select import BINDING_ALONE, BOUNDS, candidates, without_sections
-from hubkernels.build.sources import find_files_for_folders, nearest_file, shipped_python, with_include
+from hubkernels.build.sources import (
+    find_files_for_folders,
+    nearest_file,
+    shipped_python,
+    why_no_source,
+    with_include,
+)
+from hubkernels.check.unnamed import unnamed_sources
 from hubkernels.config.document import Problems, RawTable
 from hubkernels.config.load import find_tables, read_files
 from hubkernels.config.positions import KeyPath
@@ -16,6 +23,9 @@ from hubkernels.config.variant_table import VariantRow, load_variant_table
 from hubkernels.errors import InputError, Problem
 from hubkernels.model.project import PACKAGE_NAME, Package, Torch
 from hubkernels.model.variant import Variant
+
+_NAMED = 3
+"""Files that one warning names."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +51,14 @@ def check_config(root: Path) -> ConfigReport:
 
 
 def check_package(package: Package, *, bounds: bool = True) -> ConfigReport:
-    """Check one package that was read. bounds: whether its limits are known to be as its author means them."""
+    """Check one package that was read. bounds: whether its tables are known to be as its author means them."""
     if not PACKAGE_NAME.fullmatch(package.name):  # that is the problem; which folder is its own is not known
         return ConfigReport((), package.warnings)
     table, problems = find_tables(package)
     _files(package, table, problems)
+    known = bounds and not problems.found  # else one that nothing names may only be misspelled
+    for section, paths in unnamed_sources(package, problems.document.table).items() if known else ():
+        problems.warn(("kernel", section.name, "src"), _forgotten(paths), "add what belongs to this section")
     if bounds and isinstance(package.framework, Torch):
         _bounds(package, problems, load_variant_table())
         for backend in without_sections(package):
@@ -60,8 +73,8 @@ def check_package(package: Package, *, bounds: bool = True) -> ConfigReport:
 def _files(package: Package, table: RawTable, problems: Problems) -> None:
     """Sources, case files and folders of headers that do not exist."""
     for path, name in _listed(table, "src"):
-        if not (package.root / name).is_file():
-            problems.add(path, f"source file does not exist: {name}", nearest_file(package.root, name))
+        if why := why_no_source(package.root, name):
+            problems.add(path, *why)
     for path, name in _items(table, ("parity",)):
         if not (package.root / name).is_file():
             problems.add(path, f"case file does not exist: {name}", nearest_file(package.root, name))
@@ -71,6 +84,11 @@ def _files(package: Package, table: RawTable, problems: Problems) -> None:
     flags = {key: with_include(group.include, group.cxx_flags) for key, group in package.tables.items()}
     for place, what, hint in find_files_for_folders(package, flags):
         problems.add(place, what, hint)
+
+
+def _forgotten(paths: Sequence[str]) -> str:
+    more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
+    return f"no src names {', '.join(paths[:_NAMED])}{more}, beside these sources: not compiled"
 
 
 def _listed(table: RawTable, key: str) -> Iterator[tuple[KeyPath, str]]:

@@ -30,7 +30,7 @@ class Peer:
     """Another implementation of the op, timed beside ours in the same run. It takes the arguments of the op."""
 
     name: str
-    call: Callable[..., torch.Tensor]
+    call: Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]
     differentiable: bool = True
 
 
@@ -57,14 +57,14 @@ class OpCase:
     bench_shapes: tuple[str, ...]
     dtypes: tuple[str, ...]
     make: Callable[[tuple[int, ...], torch.dtype, torch.Generator], dict[str, Any]]
-    reference: Callable[..., torch.Tensor]
+    reference: Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]
     gradients: tuple[str, ...]
     tolerance: Callable[[tuple[int, ...], torch.dtype, str], Tolerance]
     bytes_moved: Callable[[tuple[int, ...], torch.dtype, bool], int]
     flops: Callable[[tuple[int, ...], bool], int]
     peers: tuple[Peer, ...] = field(default=())
 
-    def call(self, kernel: ModuleType, arguments: Arguments) -> torch.Tensor:
+    def call(self, kernel: ModuleType, arguments: Arguments) -> torch.Tensor | tuple[torch.Tensor, ...]:
         """Call the op of a loaded kernel."""
-        result: torch.Tensor = getattr(kernel, self.op)(**arguments)
+        result: torch.Tensor | tuple[torch.Tensor, ...] = getattr(kernel, self.op)(**arguments)
         return result

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hubkernels.build.many import find_packages
 from hubkernels.build.pipeline import Builder
-from hubkernels.build.report import Progress
+from hubkernels.build.report import Event
 from hubkernels.build.select import choose
 from hubkernels.build.settings import Settings
 from hubkernels.config import load_project
@@ -23,5 +23,5 @@ def rebuild(project: str, package: str, variants: list[str], jobs: int, environm
     return {each.tag: str(builder.build(chosen, each, _silent).folder.absolute()) for each in wanted}
 
 
-def _silent(_: Progress | str) -> None:
+def _silent(_: Event) -> None:
     pass

@@ -121,14 +121,21 @@ def _open(
     project: Path, words: Sequence[str], how: Settings, since: str | None, *, reads_config: bool
 ) -> tuple[Builder, Target]:
     """Open what the words mean. A build.toml with errors is told whole: also what a look at its files finds."""
+    from hubkernels.build.many import UnknownPackageError  # noqa: PLC0415 - `--help` does without
+
     try:
         return open_target(project, words, how, since)
+    except UnknownPackageError as error:
+        raise InputError(*map(_neither, error.names, error.problems)) from error
     except InputError as error:
-        # A word that is neither a package nor a folder may have been meant as a check.
-        more = [Problem(f"{word} is no check", hint=hint) for word in words if (hint := nearest(word, CHECKS))]
-        if reads_config:
-            more += _config_errors(folder_of(project, words))
+        more = _config_errors(folder_of(project, words)) if reads_config else ()
         raise InputError(*dict.fromkeys((*error.problems, *more))) from error
+
+
+def _neither(word: str, unknown: Problem) -> Problem:
+    """What is wrong with a word that no package has for a name, where a check may have been meant."""
+    hint = nearest(word, CHECKS)
+    return Problem(f"{word} is neither a check nor a package", hint=hint) if hint else unknown
 
 
 def _config_errors(folder: Path) -> Sequence[Problem]:

@@ -19,13 +19,16 @@ if TYPE_CHECKING:
 
 
 class Check(NamedTuple):  # a dataclass costs `--help` four times as much
-    """run: raises CheckFailedError for a single finding, and any other HubkernelsError where it cannot look.
+    """doing: for who waits, with the package's name in place of {}.
+
+    run: raises CheckFailedError for a single finding, and any other HubkernelsError where it cannot look.
 
     of_artifacts: whether it looks at what is built, which may be of other sources than those that are there.
     """
 
     name: str
     summary: str
+    doing: str
     run: Callable[[Subject], Outcome]
     of_artifacts: bool = False
 
@@ -152,23 +155,47 @@ def _reproducible(subject: Subject) -> Outcome:
 CHECKS: Mapping[str, Check] = {
     check.name: check
     for check in (
-        Check("config", "build.toml, and the files that it names", _config),
-        Check("abi", "libraries load on all systems that their variant promises", _abi, of_artifacts=True),
+        Check("config", "build.toml, and the files that it names", "reading the files of {}", _config),
+        Check(
+            "abi",
+            "libraries load on all systems that their variant promises",
+            "reading the libraries of {}",
+            _abi,
+            of_artifacts=True,
+        ),
         Check(
             "builds",
             "names, files and metadata of each artifact, against what the client will demand",
+            "reading the artifacts of {}",
             _builds,
             of_artifacts=True,
         ),
         Check(
             "load",
             "each artifact that this machine can run loads: a fresh process, the stock client",
+            "loading the artifacts of {}",
             _load,
             of_artifacts=True,
         ),
-        Check("parity", "each such artifact against its float64 reference, gradients too", _parity, of_artifacts=True),
-        Check("isa", "no code of an instruction set outside the files that have its flags", _isa),
-        Check("reproducible", "built again elsewhere and under other circumstances, the same bytes", _reproducible),
+        Check(
+            "parity",
+            "each such artifact against its float64 reference, gradients too",
+            "running the cases of {}",
+            _parity,
+            of_artifacts=True,
+        ),
+        Check(
+            "isa",
+            "no code of an instruction set outside the files that have its flags",
+            "reading the machine code of {}",
+            _isa,
+        ),
+        Check(
+            "reproducible",
+            "built again elsewhere and under other circumstances, the same bytes",
+            "building {} again elsewhere",
+            _reproducible,
+        ),
     )
 }
 """By name, in the order in which they run."""

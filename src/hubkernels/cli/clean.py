@@ -19,7 +19,7 @@ Cache = Annotated[bool, typer.Option("--cache", help="Empty the cache of all pro
 
 
 def clean(packages: Packages = None, project: ProjectFolder = HERE, cache: Cache = False) -> None:
-    """Remove what builds made in build/PACKAGE and, unless packages are named, build/.hubkernels."""
+    """Remove what builds made in build/PACKAGE and, unless packages are named, in build/.hubkernels; nothing else."""
     if cache:
         _empty_cache(project, packages)
         return
@@ -34,8 +34,13 @@ def clean(packages: Packages = None, project: ProjectFolder = HERE, cache: Cache
     if not removed:
         say("nothing to remove")
         return
-    columns([("removed", os.path.relpath(item.path), size_text(item.size)) for item in removed])
+    columns([(_what_became_of(item.path), os.path.relpath(item.path), size_text(item.size)) for item in removed])
     say(f"freed {size_text(sum(item.size for item in removed))}")
+
+
+def _what_became_of(path: Path) -> str:
+    """The work folder stays, with the lock that another build may be waiting for."""
+    return "emptied" if os.path.lexists(path) else "removed"
 
 
 def _empty_cache(project: Path, packages: list[str] | None) -> None:

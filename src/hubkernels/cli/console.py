@@ -13,7 +13,7 @@ import typer
 from hubkernels.errors import Problem
 
 if TYPE_CHECKING:
-    from hubkernels.build.report import Progress
+    from hubkernels.build.report import Event
 
 
 def _write(text: str, *, err: bool = False) -> None:
@@ -71,16 +71,20 @@ def fail(problems: Sequence[Problem], code: int, *, json: bool) -> int:
     return code
 
 
-def report_text(event: Progress | str) -> None:
-    """Print what a running build tells, but for its progress."""
+def report_text(event: Event) -> None:
+    """Print what a running build tells, but for what begins and its progress."""
     if isinstance(event, str):
         report(event)
 
 
-def report(event: Progress | str) -> None:
+def report(event: Event) -> None:
     """Print what a running build tells."""
-    line = event if isinstance(event, str) else f"[{event.finished}/{event.total}] {event.label}"
-    _write(line, err=True)
+    from hubkernels.build.report import Progress  # noqa: PLC0415 - `--help` does without
+
+    if isinstance(event, Progress):
+        note(f"[{event.finished}/{event.total}] {event.label}")
+    else:
+        note(event if isinstance(event, str) else event.what)
 
 
 def columns(rows: Sequence[Sequence[str]]) -> None:

@@ -58,7 +58,10 @@ def _rows(item: Explanation) -> Iterator[tuple[str, str]]:
         for section in target.sections:
             yield f"  {section.name}", f"{' '.join(section.sources)}: {' '.join(section.flags)}"
     for rejection in item.rejected:
-        yield "not built", f"{rejection.variant.tag}: {'; '.join(rejection.reasons)}"
+        if rejection.variant.backend.name not in item.undeclared:
+            yield "not built", f"{rejection.variant.tag}: {'; '.join(rejection.reasons)}"
+    if item.undeclared:
+        yield "not declared", ", ".join(item.undeclared)
     for line in item.left_out:
         yield "note", line
 

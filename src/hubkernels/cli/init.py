@@ -48,6 +48,8 @@ def init(  # noqa: PLR0913, PLR0917 - typer makes options of parameters
     write_tree(files, path, overwrite=overwrite, hint="choose another folder, or --overwrite them")
     say(f"started {start.name} in {path}: {len(files)} files")
     say(f"next: {'' if path == HERE else f'cd {path} && '}kernel-builder build && pytest tests")
+    if not any(path.glob("LICEN[CS]E*")):
+        say(f"      write the text of {start.license} to LICENSE: it goes along with what is exported")
 
 
 def spread_backends(arguments: Sequence[str]) -> list[str]:

@@ -23,8 +23,10 @@ def usage_problem(failure: Any) -> Problem:  # noqa: ANN401 - the parser's class
 def _nearest(word: str, known: Sequence[str]) -> str | None:
     """A hint, for which the dashes count for nothing: every option has them."""
     by_name = {name.lstrip("-"): name for name in known}
-    near = difflib.get_close_matches(word.lstrip("-"), by_name, n=1)
-    return f"did you mean {by_name[near[0]]}?" if near else None
+    name = word.lstrip("-")
+    begin = [known for known in by_name if known.startswith(name)] if len(name) == 1 else []
+    near = difflib.get_close_matches(name, by_name, n=1) or begin
+    return f"did you mean {' or '.join(by_name[each] for each in near)}?" if near else None
 
 
 def _known(failure: Any, context: Any) -> list[str] | None:  # noqa: ANN401

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hubkernels.build.pipeline import Builder
+from hubkernels.build.report import told_if_long
 from hubkernels.build.state import stale
 from hubkernels.cli.checks import Check
-from hubkernels.cli.console import problem_as_json
+from hubkernels.cli.console import problem_as_json, report
 from hubkernels.cli.target import Target
 from hubkernels.errors import CHECK_FAILED, INPUT_WRONG, HubkernelsError, Problem
 from hubkernels.model.project import Package
@@ -94,7 +95,8 @@ def judge(each: Check, subject: Subject) -> Verdict:
     name = subject.package.name
     old = subject.stale if each.of_artifacts else ()
     try:
-        outcome = each.run(subject)
+        with told_if_long(f"{each.name}: {each.doing.format(name)}", report):
+            outcome = each.run(subject)
     except HubkernelsError as error:
         state: State = "failed" if error.exit_code == CHECK_FAILED else "not run"
         return Verdict(each.name, name, state, Outcome(problems=error.problems, warnings=old), error.exit_code)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from hubkernels import __version__
 from hubkernels.config.crosschecks import cross_check
 from hubkernels.config.document import Problems, RawTable
 from hubkernels.config.older import missing_in_3, old_edition
@@ -143,9 +144,9 @@ def python_source(table: RawTable, name: str, form: Form) -> str:
 
 def _read_tables(reader: Reader, root: Path, form: Form) -> Package:
     edition = _edition(reader.named("general"), form)
-    general = reader.below("general", _since(GENERAL_KEYS, edition))
+    general = reader.below("general", _since(GENERAL_KEYS, edition), GENERAL_KEYS)
     if general is None:
-        if "general" not in reader.table:
+        if not {"general"} & {*reader.table, *reader.meant}:
             reader.miss("missing table [general]")
         general = Defaults({}, ("general",), reader.problems, ())  # its missing keys are no news
     name = _package_name(general)
@@ -183,7 +184,7 @@ def _edition(general: Reader, form: Form) -> int:
         return NEWEST_EDITION
     if found > NEWEST_EDITION:
         what = f"edition {found} is newer than this hubkernels reads ({NEWEST_EDITION})"
-        hint = "update with `pip install -U hubkernels`"
+        hint = f"this needs a newer hubkernels than {__version__}"
     elif found < OLDEST_EDITION:
         what = f"edition {found} is older than this hubkernels reads ({OLDEST_EDITION})"
         hint = f"editions before {NEWEST_EDITION} had no such key: remove it, then `{MIGRATE}`"
@@ -219,7 +220,7 @@ def _backends(general: Reader) -> tuple[Backend, ...]:
 
 def _framework(reader: Reader, edition: int) -> Framework:
     present = [name for name in FRAMEWORKS if name in reader.table]
-    if len(present) != 1:
+    if len(present) != 1 and (present or not reader.meant & FRAMEWORKS.keys()):
         reader.miss(f"exactly one of [{'], ['.join(FRAMEWORKS)}] is needed, found {' and '.join(present) or 'none'}")
     found = []
     for name in present:
@@ -284,7 +285,7 @@ def _abi_version(reader: Reader, key: str) -> Version | None:
 def _requirements(general: Reader, edition: int) -> dict[str, Requirements]:
     found: dict[str, Requirements] = {}
     for backend in BACKENDS.values():
-        reader = general.below(backend.name, _since(backend.general_keys, edition))
+        reader = general.below(backend.name, _since(backend.general_keys, edition), backend.general_keys)
         if reader is not None:
             found[backend.name] = Requirements(
                 reader.version("minver"),

@@ -47,6 +47,13 @@ class TomlEditor:
             head = head[: head.rindex(line)]
         return len(head)
 
+    def insert_table(self, end: int, table: str) -> None:
+        """Put a table, without the end of its last line, after the one that ends there; a blank line on both sides."""
+        at = self.text.find("\n", len(self.text[:end].rstrip())) + 1 or len(self.text)
+        before = self.newline if self.text[:at].endswith("\n") else 2 * self.newline
+        after = self.newline if end < len(self.text) and at == end else ""
+        self.replace(at, at, f"{before}{table}{self.newline}{after}")
+
     def insert_after(self, path: KeyPath, assignments: Iterable[str]) -> None:
         span = self.spans[path]
         prefix = self.text[span.start : span.leaf]

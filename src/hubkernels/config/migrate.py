@@ -9,7 +9,7 @@ it says none, where later ones have `backend`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -91,19 +91,17 @@ def migrate(path: Path, license_id: str | None = None) -> Migration:
     else:
         edition = old_edition(document.table) or UNMARKED_EDITION
         text = _Migrator(document, license_id).migrate(edition)
-    _require_readable(path, text)
+    _require_readable(document, text)
     return Migration(path, edition, document.text, text)
 
 
-def _require_readable(path: Path, text: str) -> None:
-    document = Document(path, text, tomli.loads(text))
-    problems = Problems(document)
-    read_package(document.table, problems, path.parent, UPSTREAM)
+def _require_readable(old: Document, text: str) -> None:
+    """Raises InputError for what edition 5 would refuse, each at its line of the old file, or of its table there."""
+    problems = Problems(replace(old, table=tomli.loads(text)))
+    read_package(problems.document.table, problems, old.path.parent, UPSTREAM)
     if problems.found:
-        raise InputError(
-            Problem(f"{path} stays as it is: in edition {NEWEST_EDITION}, lines as there, it would have these faults"),
-            *problems.found,
-        )
+        what = f"{old.path} stays as it is: in edition {NEWEST_EDITION} it would have these faults"
+        raise InputError(Problem(what), *problems.found)
 
 
 class _Migrator:
@@ -114,7 +112,7 @@ class _Migrator:
         self.table: Mapping[str, Any] = document.table
         self.problems = Problems(document)
         self.license_id = license_id
-        self.added = ""
+        self.adds_noarch = False
 
     def migrate(self, edition: int) -> str:
         for table in ("general", "torch", "kernel"):
@@ -129,7 +127,8 @@ class _Migrator:
             self._cuda_bounds()
         self._general(self._backends(edition))
         self.problems.raise_if_any()
-        return self.file.edited() + self.added
+        text, newline = self.file.edited(), self.file.newline
+        return f"{text.rstrip()}{newline * 2}[torch-noarch]{newline}" if self.adds_noarch else text
 
     def _general(self, backends: Iterable[str] | None) -> None:
         """Say the edition, and what older ones left out, after the version."""
@@ -150,7 +149,7 @@ class _Migrator:
         """The backends to say, where the file says none; and the framework table of Python alone."""
         if edition > 2:  # noqa: PLR2004
             if edition == 3 and not any(name in self.table for name in FRAMEWORKS):  # noqa: PLR2004
-                self._add_noarch()
+                self.adds_noarch = True
             return None
         home = ("general",) if edition == 2 else ("torch",)  # noqa: PLR2004
         universal = self.table.get(home[0], {}).get("universal")
@@ -181,7 +180,7 @@ class _Migrator:
             self.problems.add(("kernel",), "a universal package is of Python alone, and has no kernel sections")
         torch = self.table.get("torch")
         if torch is None:
-            self._add_noarch()
+            self.adds_noarch = True
             return
         for key, value in torch.items():
             if key == "src" and value == []:
@@ -192,10 +191,6 @@ class _Migrator:
             self.file.rename(("torch",), "torch-noarch")
         else:
             self.problems.add(("torch",), "[torch] is spelled by dotted keys", "give it a header: [torch]")
-
-    def _add_noarch(self) -> None:
-        end = "" if self.file.text.endswith("\n") else self.file.newline
-        self.added += f"{end}{self.file.newline}[torch-noarch]{self.file.newline}"
 
     def _cuda_bounds(self) -> None:
         for old, new in (("cuda-minver", "cuda.minver"), ("cuda-maxver", "cuda.maxver")):
@@ -236,8 +231,7 @@ class _Migrator:
         self.file.edits = kept
         self._say_backend(path, "cuda")
         self._drop(path, "rocm-archs")
-        gap = "" if self.file.text[:end].endswith("\n") else self.file.newline
-        self.file.replace(end, end, f"{gap}{twin.rstrip()}{self.file.newline}{self.file.newline}")
+        self.file.insert_table(end, twin.rstrip())
 
     def _say_backend(self, path: KeyPath, backend: str) -> None:
         language = self.file.spans.get((*path, "language"))

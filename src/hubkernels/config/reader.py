@@ -9,7 +9,7 @@ from typing import Any
 from hubkernels.config.document import Problems, RawTable
 from hubkernels.config.flags import why_refused, why_suspicious, why_unfinished
 from hubkernels.config.positions import KeyPath
-from hubkernels.errors import did_you_mean
+from hubkernels.errors import did_you_mean, nearest, similar
 from hubkernels.model.version import Version
 
 _TOML_NAMES = {str: "a string", int: "an integer", bool: "a boolean", float: "a float", list: "a list", dict: "a table"}
@@ -22,16 +22,26 @@ _ELSEWHERE = dict.fromkeys(("isa", "parity"), "a key of packages in a [workspace
 
 
 class Reader:
-    """Hands out the values of one table. ``allowed`` are all keys that it may have; others are noted and dropped."""
+    """Hands out the values of one table.
 
-    def __init__(self, table: RawTable, path: KeyPath, problems: Problems, allowed: Iterable[str]) -> None:
+    allowed: all keys that it may have; others are noted and dropped. newer: keys that a newer edition would allow.
+    """
+
+    def __init__(
+        self, table: RawTable, path: KeyPath, problems: Problems, allowed: Iterable[str], newer: Iterable[str] = ()
+    ) -> None:
         known = frozenset(allowed)
+        later = frozenset(newer) - known
         self.table: RawTable = {key: value for key, value in table.items() if key in known}
         self.path = path
         self.problems = problems
-        for key in table:
-            if key not in known:
-                self.complain(f"unknown key {key}", key, hint=_ELSEWHERE.get(key) or did_you_mean(key, known))
+        unknown = [key for key in table if key not in known]
+        self.meant = {similar(key, known) for key in unknown}
+        for key in unknown:
+            hint = "say edition = 5, which has it" if key in later else _ELSEWHERE.get(key)
+            self.complain(
+                f"unknown key {key}", key, hint=hint or nearest(key, known | later) or did_you_mean(key, known)
+            )
 
     def complain(self, what: str, *keys: str | int, hint: str | None = None) -> None:
         self.problems.add((*self.path, *keys), what, hint)
@@ -45,7 +55,7 @@ class Reader:
         self.complain(what, *keys, hint=hint)
 
     def require(self, key: str, hint: str | None = None) -> None:
-        if key not in self.table:
+        if key not in self.table and key not in self.meant:  # a misspelled key is one fault, not two
             self.miss(f"missing key {key}", key, hint=hint)
 
     def text(self, key: str) -> str | None:
@@ -113,10 +123,10 @@ class Reader:
             return None
         return Version.parse(value)
 
-    def below(self, key: str, allowed: Iterable[str]) -> Reader | None:
+    def below(self, key: str, allowed: Iterable[str], newer: Iterable[str] = ()) -> Reader | None:
         """The reader of a table below this one, or None where there is no such table."""
         value = self._typed(key, dict)
-        return None if value is None else type(self)(value, (*self.path, key), self.problems, allowed)
+        return None if value is None else type(self)(value, (*self.path, key), self.problems, allowed, newer)
 
     def named(self, key: str) -> Reader:
         """The reader of a table below this one whose keys are the user's to choose; it may be empty."""
@@ -129,7 +139,8 @@ class Reader:
             if isinstance(item, kind):
                 found.append((index, item))
             else:
-                self.complain(f"{key} holds {plural}, found {_shown(item)}", key, index)
+                hint = f'quote it: ["{item}"]' if kind is str and isinstance(item, float) else None
+                self.complain(f"{key} holds {plural}, found {_shown(item)}", key, index, hint=hint)
         return found
 
     def _refuse_control(self, text: str, *keys: str | int) -> bool:
@@ -142,7 +153,8 @@ class Reader:
         value = self.table.get(key)
         if value is None or type(value) is kind:
             return value
-        self.complain(f"{key} must be {_TOML_NAMES[kind]}, found {_shown(value)}", key)
+        hint = f'write ["{value}"]' if kind is list and isinstance(value, str | float) else None
+        self.complain(f"{key} must be {_TOML_NAMES[kind]}, found {_shown(value)}", key, hint=hint)
         return None
 
 

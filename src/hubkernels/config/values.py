@@ -101,8 +101,7 @@ def read_archs(reader: Reader, backend: Backend, key: str) -> tuple[str, ...]:
 def _refuse_arch(reader: Reader, family: Family, keys: tuple[str, int], entry: str, *, newer: bool) -> None:
     name = family.name(entry)
     if name is None:
-        hint = nearest(entry, family.archs) or f"spelled as {family.examples}"
-        reader.complain(f'"{entry}" is not a {family.noun}', *keys, hint=hint)
+        reader.complain(f'"{entry}" is not a {family.noun}', *keys, hint=_spelling(family, entry))
         return
     what = f"there is no {family.noun} {name}, as of {TABLE_DATE}"
     near = nearest(name, family.archs)
@@ -111,3 +110,12 @@ def _refuse_arch(reader: Reader, family: Family, keys: tuple[str, int], entry: s
     else:
         current = (arch.name for arch in family.archs.values() if arch.until is None)
         reader.complain(what, *keys, hint=near or f"there are {', '.join(current)}")
+
+
+def _spelling(family: Family, entry: str) -> str:
+    """A hint for an entry that is no name of an architecture; where it begins with one, that one is not in doubt."""
+    respelled = entry.lower().replace("+ptx", "+PTX")
+    if family.knows(respelled):
+        return f"did you mean {respelled}?"
+    begins = any(entry.startswith(arch) for arch in family.archs)
+    return (None if begins else nearest(entry, family.archs)) or f"spelled as {family.examples}"

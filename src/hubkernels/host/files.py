@@ -10,9 +10,9 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from stat import S_ISREG
+from stat import S_ISLNK, S_ISREG
 from typing import Any, BinaryIO
 
 from hubkernels.errors import EnvironmentLacksError, Problem
@@ -48,6 +48,28 @@ def changed_since(path: str, moment_ns: int) -> bool:
     except (OSError, ValueError):
         return True
     return max(times) > moment_ns - _TICK_NS
+
+
+def came_since(paths: Iterable[str], moment_ns: int) -> bool:
+    """Whether a folder on the way to one of these full paths, or a link, was put there at or after a moment.
+
+    What comes into a folder, or goes, sets both of its times; a new name for it sets that of the inode alone.
+    """
+    folders = {os.path.dirname(path) for path in paths}  # noqa: PTH120 - thousands a source
+    ways = {above for folder in folders for spelled in (folder, os.path.realpath(folder)) for above in _way(spelled)}
+    for path in ways:
+        with contextlib.suppress(OSError):
+            found = os.lstat(path)
+            renamed = S_ISLNK(found.st_mode) or found.st_ctime_ns != found.st_mtime_ns
+            if renamed and found.st_ctime_ns > moment_ns - _TICK_NS:
+                return True
+    return False
+
+
+def _way(folder: str) -> Iterator[str]:
+    while folder not in {"", "/"}:
+        yield folder
+        folder = os.path.dirname(folder)  # noqa: PTH120
 
 
 def _is_entry(entry: object) -> bool:
@@ -91,9 +113,10 @@ class FileHashes:
         """The files whose content counted since the last `renew`."""
         return frozenset(self._fresh)
 
-    def written(self) -> set[str]:
-        """Those of them that were written, or went, since they were read."""
-        return {path for path, before in self._stamps.items() if stamp(path) != before}
+    def written(self, paths: Iterable[str] | None = None) -> set[str]:
+        """Those of them, or of these, that were written, or went, since they were read."""
+        known = self._stamps
+        return {path for path in (known if paths is None else paths) if path in known and stamp(path) != known[path]}
 
     def renew(self) -> None:
         """Look at every file anew: what was read earlier in this run may have changed since."""

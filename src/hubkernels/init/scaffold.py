@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hubkernels.errors import InputError, Problem
+from hubkernels.errors import InputError, Problem, similar
+from hubkernels.model.backend import BACKENDS as KNOWN
 from hubkernels.model.client import REPO_ID, REPO_RULE
 from hubkernels.model.digest import is_bytecode
 from hubkernels.model.project import NAME_RULE, PACKAGE_NAME
@@ -104,10 +105,18 @@ def choose_backends(names: Iterable[str], form: str = "upstream") -> tuple[str, 
     the template has no sources for.
     """
     wanted = {name for words in names for name in words.split(",") if name} or {"all" if form == "noarch" else "cpu"}
-    hint = f"it has {', '.join(BACKENDS)}; all stands for them"
     if missing := sorted(wanted - {*BACKENDS, "all"}):
-        raise InputError(*(Problem(f"init has no template for backend {name}", hint=hint) for name in missing))
+        raise InputError(
+            *(Problem(f"init has no template for backend {name}", hint=_way_out(name)) for name in missing)
+        )
     return tuple(name for name in BACKENDS if name in wanted or "all" in wanted)
+
+
+def _way_out(name: str) -> str:
+    """A hint for a word that is no backend of the template; the folder is taken for one where it stands last."""
+    if name not in KNOWN and not similar(name, (*BACKENDS, "all")):
+        return "if it is the folder, put it first, or separate the backends with commas"
+    return f"it has {', '.join(BACKENDS)}; all stands for them"
 
 
 def render(start: Start) -> dict[str, str]:

@@ -15,7 +15,7 @@ from hubkernels.errors import EnvironmentLacksError, Problem
 from hubkernels.host.files import FileHashes
 from hubkernels.host.process import run
 from hubkernels.model.version import Version
-from hubkernels.toolchain.driver import Driver, ask_driver
+from hubkernels.toolchain.driver import Driver, ask_driver, script_text
 
 CANDIDATES = ("g++", "c++", "clang++")
 OLDEST = {"g++": Version((11,)), "clang": Version((14,))}
@@ -96,7 +96,8 @@ def find_compiler(environment: Mapping[str, str], hashes: FileHashes) -> Compile
         )
     driver = ask_driver(command, environment)
     runtime = _runtime(driver, command)
-    digest = hashlib.sha256(json.dumps([sorted(text.splitlines()), driver.words()]).encode())
+    scripts = list(filter(None, map(script_text, command)))  # one may choose by its arguments
+    digest = hashlib.sha256(json.dumps([sorted(text.splitlines()), driver.words(), scripts]).encode())
     for file in (*driver.files(), *map(str, runtime.values())):
         digest.update((hashes.sha256(file) or "").encode())
     return Compiler(command, family, version, digest.hexdigest(), runtime, system)

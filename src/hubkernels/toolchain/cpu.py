@@ -124,8 +124,8 @@ class Toolchain:
 
     @cached_property
     def _names(self) -> dict[str, str]:
-        runtime = {str(path): f"gcc/{name}" for name, path in self.compiler.runtime.items()}
-        return runtime | {str(path): name for path, name in self._places}
+        runtime = {str(path): f"<gcc>/{name}" for name, path in self.compiler.runtime.items()}
+        return runtime | {str(path): f"<{name}>" for path, name in self._places}  # no folder of a project is called so
 
     @cached_property
     def _machine_paths(self) -> re.Pattern[str]:

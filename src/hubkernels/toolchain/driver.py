@@ -79,6 +79,16 @@ def ask_driver(command: tuple[str, ...], environment: Mapping[str, str]) -> Driv
     return Driver(commands, ":".join(([searched[1]] if searched else []) + [environment.get("PATH", "")]))
 
 
+def script_text(program: str) -> str | None:
+    """The text of a script, without folders; None for a program."""
+    try:
+        with Path(program).open("rb") as file:
+            start = file.read(4)
+            return None if start == b"\x7fELF" else _FOLDER.sub("", (start + file.read()).decode(errors="replace"))
+    except OSError:
+        return None
+
+
 def _split(line: str) -> tuple[str, ...]:
     try:
         return tuple(shlex.split(line))

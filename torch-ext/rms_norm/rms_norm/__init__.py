@@ -1,6 +1,7 @@
-"""RMS norm with an exact, deterministic backward."""
+"""RMS norm, also of a sum and with a gate, and layer norm, with an exact, deterministic backward."""
 
 from . import layers
-from .functional import cpu_isa, rms_norm
+from .functional import add_rms_norm, add_rms_norm_, cpu_isa, gated_rms_norm, rms_norm
+from .layer_norm import layer_norm
 
-__all__ = ["cpu_isa", "layers", "rms_norm"]
+__all__ = ["add_rms_norm", "add_rms_norm_", "cpu_isa", "gated_rms_norm", "layer_norm", "layers", "rms_norm"]

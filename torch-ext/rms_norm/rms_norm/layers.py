@@ -6,8 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from .functional import rms_norm
+from .layer_norm import layer_norm
 
-__all__ = ["LlamaRMSNorm", "RMSNorm"]
+__all__ = ["GemmaRMSNorm", "LayerNorm", "LlamaRMSNorm", "RMSNorm"]
 
 
 class RMSNorm(nn.Module):
@@ -59,6 +60,57 @@ class LlamaRMSNorm(nn.Module):
             dtype = torch.promote_types(weight.dtype, hidden_states.dtype)
             weight, hidden_states = weight.to(dtype), hidden_states.to(dtype)
         return rms_norm(hidden_states, weight, self.variance_epsilon)
+
+
+class GemmaRMSNorm(nn.Module):
+    """The RMS norm of Gemma-like models on `rms_norm`: normalizes the last dim and scales it by 1 + weight.
+
+    Returns the shape and dtype of x, which may not be float64. 1 + weight is float32; rounds once, as Gemma's does.
+    """
+
+    can_torch_compile = True
+    has_backward = True
+    weight: Tensor
+    eps: float
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalize x over its last dim."""
+        weight = self.weight
+        if weight.dtype != x.dtype:
+            weight = weight.float()
+        return rms_norm(x, weight, self.eps, weight_offset=1.0)
+
+
+class LayerNorm(nn.Module):
+    """`torch.nn.LayerNorm` on `layer_norm`: normalizes the trailing dims `normalized_shape`.
+
+    Returns the shape and dtype of x, which may not be float64.
+    Raises ValueError when x does not end in `normalized_shape`.
+    """
+
+    can_torch_compile = True
+    has_backward = True
+    weight: Tensor | None
+    bias: Tensor | None
+    eps: float
+    normalized_shape: int | tuple[int, ...]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalize x over its trailing dims."""
+        shape = _as_shape(self.normalized_shape)
+        if x.dim() < len(shape) or x.shape[-len(shape) :] != shape:
+            raise ValueError(f"LayerNorm: x has shape {tuple(x.shape)}, must end in {shape}")
+        weight, bias = _flat(self.weight, x.dtype), _flat(self.bias, x.dtype)
+        if len(shape) == 1:
+            return layer_norm(x, weight, bias, self.eps)
+        return layer_norm(x.flatten(-len(shape)), weight, bias, self.eps).view(x.shape)
+
+
+def _flat(parameter: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """One dim, in the dtype of x or in float32, as the ops want a weight."""
+    if parameter is None:
+        return None
+    return (parameter if parameter.dtype == dtype else parameter.float()).flatten()
 
 
 def _as_shape(normalized_shape: int | tuple[int, ...]) -> tuple[int, ...]:

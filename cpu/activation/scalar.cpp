@@ -1,0 +1,8 @@
+#include "hk/lanes_scalar.h"
+#include "kernels.h"
+
+namespace hk::scalar {
+
+constinit const Tier<ActivationKernels> kActivation = {"scalar", kCompiledFor, kKernels};
+
+}  // namespace hk::scalar

@@ -1,0 +1,80 @@
+// Elementary functions over hk::Lanes. An ISA file includes it after one lanes_*.h; the unnamed
+// namespace keeps a tier's code out of the other tiers at link time.
+//
+// One order of operations, each rounded: every tier gives the same bits (NaN payloads apart).
+// NaN gives NaN. Errors are against float64, over every float: tests/toolchain/test_math.py.
+#pragma once
+
+namespace hk {
+namespace {
+
+// e^v as fraction * 2^exponent, so that a factor can be multiplied in before the result underflows.
+struct Power {
+  Lanes fraction;  // 0.70 to 1.42
+  Lanes exponent;  // a whole number
+};
+
+// v between -120 and 120, or NaN.
+inline Power power_of_e(const Lanes& v) {
+  // The sum has no bits behind the point left: it rounds to a whole number.
+  const Lanes whole = splat(0x1.8p23f);
+  const Lanes n = (v * splat(0x1.715476p+0f) + whole) - whole;
+  // ln 2 in two parts. n times the first is exact, and so is the difference.
+  const Lanes r = (v - n * splat(0x1.62e4p-1f)) - n * splat(0x1.7f7d1cp-20f);
+  // (e^r - 1 - r) / r^2 for |r| <= ln(2) / 2; with these coefficients e^r is off by 2^-28.
+  Lanes q = splat(0x1.6a23dp-10f);
+  q = q * r + splat(0x1.123a2p-7f);
+  q = q * r + splat(0x1.5558f2p-5f);
+  q = q * r + splat(0x1.555492p-3f);
+  q = q * r + splat(0x1.fffffcp-2f);
+  return {splat(1) + (r + r * r * q), n};
+}
+
+// Beyond these e^v is zero and infinite.
+constexpr float kExpMin = -105, kExpMax = 90;
+
+// At most 1 ulp off, down to the smallest subnormal.
+inline Lanes exp(const Lanes& v) {
+  const Power power = power_of_e(min(splat(kExpMax), max(splat(kExpMin), v)));
+  return scale_by_power(power.fraction, power.exponent);
+}
+
+// 1 / (1 + e^-v), at most 2.5 ulp off. From e^-|v|, which cannot overflow.
+inline Lanes sigmoid(const Lanes& v) {
+  const Lanes zero = splat(0), one = splat(1);
+  const Lanes e = exp(zero - abs(v));
+  return select_less(v, zero, e, one) / (one + e);
+}
+
+// v * sigmoid(v) and its derivative. Both have their limits at infinity, where the formulas are
+// infinity times zero: 0 and 0 at -inf, inf and 1 at inf.
+struct Silu {
+  Lanes value;  // at most 3.5 ulp off
+  Lanes slope;  // at most 2^-22 off
+};
+
+// Beyond this v * e^v is zero.
+constexpr float kSiluMin = -112;
+
+inline Lanes silu(const Lanes& v) {
+  const Lanes zero = splat(0), one = splat(1);
+  const Lanes low = max(splat(kSiluMin), zero - abs(v));
+  const Power power = power_of_e(low);
+  const Lanes d = one + scale_by_power(power.fraction, power.exponent);
+  return select_less(v, zero, scale_by_power(low * power.fraction, power.exponent), v) / d;
+}
+
+// With s = sigmoid(v): the slope is s + v s (1 - s).
+inline Silu silu_and_slope(const Lanes& v) {
+  const Lanes zero = splat(0), one = splat(1);
+  const Lanes low = max(splat(kSiluMin), zero - abs(v));
+  const Power power = power_of_e(low);
+  const Lanes e = scale_by_power(power.fraction, power.exponent);
+  const Lanes product = scale_by_power(low * power.fraction, power.exponent);  // -|v| e^-|v|
+  const Lanes d = one + e;
+  const Lanes bend = product / (d * d);
+  return {select_less(v, zero, product, v) / d, select_less(v, zero, e / d + bend, one / d - bend)};
+}
+
+}  // namespace
+}  // namespace hk

@@ -1,0 +1,1 @@
+../../shared/_autograd.py

@@ -1,0 +1,343 @@
+// Multi-scale deformable attention on the CPU: checks, threads and memory around the kernels of
+// cpu/ms_deform_attn.
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "hk/memory.h"
+#include "hk/tensor.h"
+#include "ms_deform_attn/ms_deform_attn.h"
+#include "registration.h"
+
+namespace {
+
+using hk::ScalarType;
+using hk::Tensor;
+
+constexpr const char* kForward = "ms_deform_attn";
+constexpr const char* kBackward = "ms_deform_attn_backward";
+
+// A second thread pays above a few microseconds of work: so many vectors of corners.
+constexpr int64_t kVectorsPerThread = 16384;
+
+// Heads are packed where each pixel is read so many times, else read in place.
+constexpr int64_t kPackedHalfReads = 3;
+
+// The gradient of value is summed by so many threads at least, where each chunk of queries reads a
+// pixel often enough to pay for a sum of its own.
+constexpr int64_t kChunkTasks = 8;
+constexpr int64_t kChunkReads = 2;
+
+// Outputs above this size are written around the caches.
+constexpr int64_t kStreamMinBytes = int64_t{8} << 20;
+
+// Coordinates are float, and exact up to here.
+constexpr int64_t kMaxSize = int64_t{1} << 24;
+constexpr int64_t kMaxPixels = int64_t{1} << 30;
+
+// Places in one packed head are 32-bit.
+constexpr int64_t kMaxHead = INT32_MAX;
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+struct Arguments {
+  const Tensor& value;
+  const Tensor& spatial_shapes;
+  const std::optional<Tensor>& level_start_index;
+  const Tensor& sampling_locations;
+  const Tensor& attention_weights;
+};
+
+void check_dim(const char* op, const char* name, const Tensor& t, int64_t dims, const char* form) {
+  STD_TORCH_CHECK(t.dim() == dims, op, ": ", name, " has shape ", hk::shape_text(t), ", must be ",
+                  form);
+}
+
+void check_partner_type(const char* op, const char* name, const Tensor& t, const Tensor& value) {
+  STD_TORCH_CHECK(t.scalar_type() == value.scalar_type() || t.scalar_type() == ScalarType::Float,
+                  op, ": ", name, " is ", hk::dtype_text(t.scalar_type()),
+                  ", must be Float or the dtype of value, ", hk::dtype_text(value.scalar_type()));
+}
+
+void check_integers(const char* op, const char* name, const Tensor& t) {
+  hk::check_on_cpu(op, name, t);
+  STD_TORCH_CHECK(t.scalar_type() == ScalarType::Long, op, ": ", name, " is ",
+                  hk::dtype_text(t.scalar_type()), ", must be Long");
+}
+
+void check_tensors(const char* op, const Arguments& a) {
+  hk::check_on_cpu(op, "value", a.value);
+  hk::check_on_cpu(op, "sampling_locations", a.sampling_locations);
+  hk::check_on_cpu(op, "attention_weights", a.attention_weights);
+  hk::check_float_type(op, "value", a.value);
+  check_partner_type(op, "sampling_locations", a.sampling_locations, a.value);
+  check_partner_type(op, "attention_weights", a.attention_weights, a.value);
+  check_dim(op, "value", a.value, 4, "(batch, pixels, heads, channels)");
+  check_dim(op, "sampling_locations", a.sampling_locations, 6,
+            "(batch, queries, heads, levels, points, 2)");
+  check_dim(op, "attention_weights", a.attention_weights, 5,
+            "(batch, queries, heads, levels, points)");
+  const auto sizes = a.sampling_locations.sizes();
+  STD_TORCH_CHECK(sizes[0] == a.value.size(0) && sizes[2] == a.value.size(2) && sizes[5] == 2, op,
+                  ": sampling_locations has shape ", hk::shape_text(a.sampling_locations),
+                  ", must be (", a.value.size(0), ", queries, ", a.value.size(2),
+                  ", levels, points, 2) for value of shape ", hk::shape_text(a.value));
+  check_integers(op, "spatial_shapes", a.spatial_shapes);
+  if (a.level_start_index) check_integers(op, "level_start_index", *a.level_start_index);
+  const auto weights = a.attention_weights.sizes();
+  STD_TORCH_CHECK(std::equal(weights.begin(), weights.end(), sizes.begin()), op,
+                  ": attention_weights has shape ", hk::shape_text(a.attention_weights),
+                  ", sampling_locations ", hk::shape_text(a.sampling_locations),
+                  ": all but the last dim must be the same");
+  STD_TORCH_CHECK(a.spatial_shapes.dim() == 2 && a.spatial_shapes.size(0) == sizes[3] &&
+                      a.spatial_shapes.size(1) == 2,
+                  op, ": spatial_shapes has shape ", hk::shape_text(a.spatial_shapes),
+                  ", must be (", sizes[3], ", 2), one height and width for each level");
+}
+
+const int64_t* integers(const Tensor& contiguous) {
+  return static_cast<const int64_t*>(contiguous.const_data_ptr());
+}
+
+// Heights and widths of the levels, in the range that the kernels count with, and whole: with a
+// pixel more than value has, a kernel would read what is behind it.
+struct Levels {
+  std::vector<int64_t> heights, widths;
+
+  Levels(const char* op, const Arguments& a) {
+    const Tensor shapes = torch::stable::contiguous(a.spatial_shapes);
+    const int64_t levels = shapes.size(0);
+    std::vector<int64_t> starts;
+    int64_t pixels = 0;
+    for (int64_t level = 0; level < levels; ++level) {
+      const int64_t height = integers(shapes)[2 * level], width = integers(shapes)[2 * level + 1];
+      STD_TORCH_CHECK(height >= 1 && width >= 1 && height <= kMaxSize && width <= kMaxSize, op,
+                      ": spatial_shapes[", level, "] is (", height, ", ", width,
+                      "), each must be from 1 to ", kMaxSize);
+      heights.push_back(height);
+      widths.push_back(width);
+      starts.push_back(pixels);
+      pixels += height * width;
+      STD_TORCH_CHECK(pixels <= kMaxPixels, op, ": spatial_shapes has ", pixels,
+                      " pixels up to level ", level, ", must be at most ", kMaxPixels);
+    }
+    const int64_t width = ceil_div(a.value.size(3), hk::kDeformLanes) * hk::kDeformLanes;
+    STD_TORCH_CHECK((pixels + 1) * width <= kMaxHead, op, ": value has shape ",
+                    hk::shape_text(a.value), ": one head of ", pixels, " pixels and ", width,
+                    " channels (whole vectors) is above ", kMaxHead, " elements");
+    STD_TORCH_CHECK(pixels == a.value.size(1), op, ": spatial_shapes has ", pixels,
+                    " pixels, value has ", a.value.size(1));
+    if (a.level_start_index) check_starts(op, *a.level_start_index, starts);
+  }
+
+ private:
+  static void check_starts(const char* op, const Tensor& given, const std::vector<int64_t>& right) {
+    STD_TORCH_CHECK(given.dim() == 1 && given.size(0) == static_cast<int64_t>(right.size()), op,
+                    ": level_start_index has shape ", hk::shape_text(given), ", must be (",
+                    right.size(), "), one start for each level");
+    const Tensor starts = torch::stable::contiguous(given);
+    for (size_t level = 0; level < right.size(); ++level) {
+      STD_TORCH_CHECK(integers(starts)[level] == right[level], op, ": level_start_index[", level,
+                      "] is ", integers(starts)[level], ", by spatial_shapes it is ", right[level]);
+    }
+  }
+};
+
+// The inputs as the kernels take them, and what keeps their memory alive.
+class Inputs {
+ public:
+  explicit Inputs(const Arguments& a, const Levels& levels)
+      : value_(torch::stable::contiguous(a.value)),
+        locations_(torch::stable::contiguous(a.sampling_locations)),
+        weights_(torch::stable::contiguous(a.attention_weights)),
+        zero_pixel_(a.value.size(3)) {
+    std::fill_n(zero_pixel_.get(), value_.size(3), 0.0f);
+    view_ = {
+        .value_type = hk::dtype_of(value_),
+        .location_type = hk::dtype_of(locations_),
+        .weight_type = hk::dtype_of(weights_),
+        .value = value_.const_data_ptr(),
+        .locations = locations_.const_data_ptr(),
+        .weights = weights_.const_data_ptr(),
+        .heights = levels.heights.data(),
+        .widths = levels.widths.data(),
+        .batch = value_.size(0),
+        .pixels = value_.size(1),
+        .heads = value_.size(2),
+        .channels = value_.size(3),
+        .queries = locations_.size(1),
+        .levels = locations_.size(3),
+        .points = locations_.size(4),
+        .zero_pixel = zero_pixel_.get(),
+    };
+  }
+  const hk::DeformInputs& view() const { return view_; }
+
+ private:
+  Tensor value_, locations_, weights_;
+  hk::FloatScratch zero_pixel_;
+  hk::DeformInputs view_;
+};
+
+// Reads of pixels by one query of one head.
+int64_t reads_of(const hk::DeformInputs& in) { return 4 * in.levels * in.points; }
+
+int64_t vectors_of(const hk::DeformInputs& in) { return ceil_div(in.channels, hk::kDeformLanes); }
+
+// In place, pixels have to be whole vectors.
+bool packs(const hk::DeformInputs& in) {
+  if (in.channels % hk::kDeformLanes != 0) return true;
+  return 2 * in.queries * reads_of(in) >= kPackedHalfReads * in.pixels;
+}
+
+Tensor empty(const Tensor& like, torch::headeronly::IntHeaderOnlyArrayRef sizes) {
+  return torch::stable::new_empty(like, sizes, like.scalar_type());
+}
+
+int64_t bytes_of(const Tensor& t) { return t.numel() * static_cast<int64_t>(t.element_size()); }
+
+// A head's row has to be whole lines: of a line that two heads share, each would write a part.
+bool streams(const Tensor& to, const hk::DeformInputs& in) {
+  const int64_t row = in.channels * static_cast<int64_t>(to.element_size());
+  return bytes_of(to) > kStreamMinBytes && row % 64 == 0;
+}
+
+bool has_samples(const Arguments& a) {
+  return a.value.numel() > 0 && a.attention_weights.numel() > 0;
+}
+
+Tensor ms_deform_attn(const Tensor& value, const Tensor& spatial_shapes,
+                      const std::optional<Tensor>& level_start_index,
+                      const Tensor& sampling_locations, const Tensor& attention_weights) {
+  const Arguments a{value, spatial_shapes, level_start_index, sampling_locations,
+                    attention_weights};
+  check_tensors(kForward, a);
+  const Levels levels(kForward, a);
+  const hk::DeformKernels& kernels = hk::ms_deform_attn_kernels();
+
+  const int64_t sizes[] = {value.size(0), sampling_locations.size(1),
+                           value.size(2) * value.size(3)};
+  Tensor out = empty(value, sizes);
+  if (!has_samples(a)) return torch::stable::zero_(out);
+
+  const Inputs inputs(a, levels);
+  const hk::DeformInputs& in = inputs.view();
+  hk::advise_huge_pages(out.mutable_data_ptr(), bytes_of(out));
+  const hk::DeformForward args{
+      .in = in,
+      .out = out.mutable_data_ptr(),
+      .packed = packs(in),
+      .stream = streams(out, in),
+  };
+  const int64_t heads = args.packed ? 1 : in.heads;  // that one item of work has
+  torch::stable::parallel_for(0, in.batch * in.queries * in.heads / heads,
+                              ceil_div(kVectorsPerThread, reads_of(in) * vectors_of(in) * heads),
+                              [&](int64_t begin, int64_t end) {
+                                const hk::FloatScratch scratch(kernels.forward_scratch(args));
+                                kernels.forward(args, scratch.get(), begin, end);
+                              });
+  return out;
+}
+
+void check_grad(const Tensor& grad, const Arguments& a) {
+  hk::check_on_cpu(kBackward, "grad", grad);
+  STD_TORCH_CHECK(grad.scalar_type() == a.value.scalar_type(), kBackward, ": grad is ",
+                  hk::dtype_text(grad.scalar_type()), ", must be the dtype of value, ",
+                  hk::dtype_text(a.value.scalar_type()));
+  const int64_t row = a.value.size(2) * a.value.size(3);
+  STD_TORCH_CHECK(grad.dim() == 3 && grad.size(0) == a.value.size(0) &&
+                      grad.size(1) == a.sampling_locations.size(1) && grad.size(2) == row,
+                  kBackward, ": grad has shape ", hk::shape_text(grad), ", must be (",
+                  a.value.size(0), ", ", a.sampling_locations.size(1), ", ", row, ")");
+}
+
+// How many runs the queries of a head are cut into. Depends on the shape alone, and so do the bits
+// of the gradient of value.
+int64_t query_chunks(const hk::DeformInputs& in) {
+  const int64_t wanted = ceil_div(kChunkTasks, in.batch * in.heads);
+  const int64_t paying = in.queries * reads_of(in) / (kChunkReads * in.pixels);
+  return std::max<int64_t>(1, std::min(wanted, std::min(paying, in.queries)));
+}
+
+std::tuple<Tensor, Tensor, Tensor> ms_deform_attn_backward(
+    const Tensor& grad, const Tensor& value, const Tensor& spatial_shapes,
+    const std::optional<Tensor>& level_start_index, const Tensor& sampling_locations,
+    const Tensor& attention_weights, bool want_value, bool want_locations, bool want_weights) {
+  const Arguments a{value, spatial_shapes, level_start_index, sampling_locations,
+                    attention_weights};
+  check_tensors(kBackward, a);
+  check_grad(grad, a);
+  const Levels levels(kBackward, a);
+  const hk::DeformKernels& kernels = hk::ms_deform_attn_kernels();
+
+  const auto gradient = [](const Tensor& of, bool wanted) {
+    const int64_t none[] = {0};
+    return wanted ? empty(of, of.sizes()) : empty(of, none);
+  };
+  Tensor grad_value = gradient(value, want_value);
+  Tensor grad_locations = gradient(sampling_locations, want_locations);
+  Tensor grad_weights = gradient(attention_weights, want_weights);
+  if (!has_samples(a)) {
+    return {torch::stable::zero_(grad_value), torch::stable::zero_(grad_locations),
+            torch::stable::zero_(grad_weights)};
+  }
+  if (!want_value && !want_locations && !want_weights) {
+    return {grad_value, grad_locations, grad_weights};
+  }
+
+  const Inputs inputs(a, levels);
+  const hk::DeformInputs& in = inputs.view();
+  const Tensor out_grad = torch::stable::contiguous(grad);
+  const int64_t wanted_chunks = query_chunks(in);
+  const int64_t queries_per_chunk = ceil_div(in.queries, wanted_chunks);
+  const int64_t chunks = ceil_div(in.queries, queries_per_chunk);
+  std::optional<hk::FloatScratch> partial;
+  if (want_value && chunks > 1) {
+    partial.emplace(in.batch * in.heads * chunks * (in.pixels + 1) * vectors_of(in) *
+                    hk::kDeformLanes);
+  }
+  const auto data = [](Tensor& t, bool wanted) { return wanted ? t.mutable_data_ptr() : nullptr; };
+  if (want_value) hk::advise_huge_pages(grad_value.mutable_data_ptr(), bytes_of(grad_value));
+  if (want_locations) {
+    hk::advise_huge_pages(grad_locations.mutable_data_ptr(), bytes_of(grad_locations));
+  }
+  const hk::DeformBackward args{
+      .in = in,
+      .grad = out_grad.const_data_ptr(),
+      .grad_value = data(grad_value, want_value),
+      .grad_locations = data(grad_locations, want_locations),
+      .grad_weights = data(grad_weights, want_weights),
+      .partial = partial ? partial->get() : nullptr,
+      .chunks = chunks,
+      .queries_per_chunk = queries_per_chunk,
+      .stream = want_value && !partial && streams(grad_value, in),
+  };
+  const int64_t task_vectors = (queries_per_chunk * reads_of(in) + in.pixels) * vectors_of(in);
+  torch::stable::parallel_for(0, in.batch * in.heads * chunks,
+                              ceil_div(kVectorsPerThread, task_vectors),
+                              [&](int64_t begin, int64_t end) {
+                                const hk::FloatScratch scratch(kernels.backward_scratch(args));
+                                kernels.backward(args, scratch.get(), begin, end);
+                              });
+  if (partial) {
+    torch::stable::parallel_for(
+        0, in.batch * in.heads * in.pixels, ceil_div(kVectorsPerThread, chunks * vectors_of(in)),
+        [&](int64_t begin, int64_t end) { kernels.sum_chunks(args, begin, end); });
+  }
+  return {grad_value, grad_locations, grad_weights};
+}
+
+std::string cpu_isa() { return hk::ms_deform_attn_isa(); }
+
+}  // namespace
+
+STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, CPU, m) {
+  m.impl("ms_deform_attn", TORCH_BOX(&ms_deform_attn));
+  m.impl("ms_deform_attn_backward", TORCH_BOX(&ms_deform_attn_backward));
+}
+
+STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
+  m.impl("cpu_isa", TORCH_BOX(&cpu_isa));
+}
