@@ -341,3 +341,10 @@ def test_what_to_do_next_is_what_the_docs_say(project: SmallProject, cli: Cli) -
         assert f": cd {target} && {command}\n" in ran.out
         assert f"`{command}`" in docs
     assert "`kernel-builder build` makes the artifact there anew" in ran.out
+
+
+def test_a_target_that_is_a_link_to_itself_is_told(project: SmallProject, cli: Cli) -> None:
+    (project.root.parent / "l").symlink_to("l")
+    ran = cli("create-pyproject", project.root, project.root.parent / "l")
+    assert ran.code == 2
+    assert f"  - {project.root.parent}/l is no folder" in ran.err

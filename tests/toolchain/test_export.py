@@ -120,12 +120,13 @@ def test_it_builds_to_an_artifact_that_passes_the_checks_and_the_clients_parser_
 def test_nothing_is_overwritten_but_an_earlier_export_with_force(workspace: Path, cli: Cli) -> None:
     done = workspace.parent / "done"
     assert cli("export", "two-plus", done, "--project", workspace).code == 0
-    (done / "stale.h").write_text("")
     ran = cli("export", "two-plus", done, "--project", workspace)
     assert ran.code == 2
     assert "is there already" in ran.err
     assert cli("export", "two-plus", done, "--project", workspace, "--force").code == 0
-    assert "stale.h" not in files_of(done)
+    (done / "build.toml").write_text((done / "build.toml").read_text() + "# edited")
+    assert cli("export", "two-plus", done, "--project", workspace, "--force").code == 0
+    assert "# edited" not in (done / "build.toml").read_text()
     (done / ".git").mkdir()
     (workspace.parent / "mine").mkdir()
     (workspace.parent / "mine/notes").write_text("")
@@ -134,6 +135,22 @@ def test_nothing_is_overwritten_but_an_earlier_export_with_force(workspace: Path
         assert ran.code == 2
         assert "is no earlier export of two-plus" in ran.err
     assert files_of(workspace.parent / "mine") == {"notes"}
+
+
+def test_what_the_export_did_not_write_is_never_deleted(workspace: Path, cli: Cli) -> None:
+    done = workspace.parent / "done"
+    assert cli("export", "two-plus", done, "--project", workspace).code == 0
+    for path in ("notes.h", "sub/.git/HEAD", "torch-ext/mine/a.py", "torch-ext/__pycache__/a.pyc"):
+        (done / path).parent.mkdir(parents=True, exist_ok=True)
+        (done / path).write_text("mine")
+    (done / "torch-ext/link").symlink_to(workspace, target_is_directory=True)
+    before = files_of(done)
+    ran = cli("export", "two-plus", done, "--project", workspace, "--force")
+    assert ran.code == 2
+    listed = [line.removeprefix("  - ") for line in ran.err.splitlines() if line.startswith("  - ")]
+    assert listed == ["notes.h", "sub/", "torch-ext/link/", "torch-ext/mine/"]
+    assert "move that away, or export to another folder" in ran.err
+    assert files_of(done) == before
 
 
 @pytest.mark.parametrize("form", ["package", "root", "parent", "link", "marked"])

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from hubkernels.build.sources import refuse_missing
+from hubkernels.build.sources import compiled_sources, refuse_missing
 from hubkernels.check.config import check_config
 from hubkernels.config import load_project
 from hubkernels.errors import InputError
 from tests.conftest import Cli, SmallProject, write_noarch
+from tests.unit.test_config import CPU_VARIANT
 
 UPSTREAM = os.environ.get("HUBKERNELS_UPSTREAM", "")
 MEMBERS = """\
@@ -165,6 +166,27 @@ def test_a_release_of_torch_without_a_stable_abi_is_an_error(small: SmallProject
     assert error.where == f"{small.root / 'build.toml'}:10: torch.stable-abi"
     (small.root / "build.toml").write_text(text.replace('"2.10"', '"2.9"'))
     assert not check_config(small.root).errors
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place"),
+    [
+        ('include = ["include"]', 'include = ["include", "x.hmap"]', "kernel.cpu.include[1]"),
+        ('include = ["include"]', 'include = ["include"]\ncxx-flags = ["-Ix.hmap/"]', "kernel.cpu.cxx-flags"),
+    ],
+)
+def test_a_file_where_headers_are_looked_for_is_refused(small: SmallProject, old: str, new: str, place: str) -> None:
+    """To clang it may be a map to headers anywhere, and no list of what it reads names it."""
+    toml = small.root / "build.toml"
+    assert old in toml.read_text()
+    toml.write_text(toml.read_text().replace(old, new))
+    (package,) = load_project(small.root).packages
+    compiled_sources(package, CPU_VARIANT, "clang")  # a folder that is not there is no error
+    (small.root / "x.hmap").write_bytes(b"pamh")
+    with pytest.raises(InputError, match=r"headers are looked for in folders, and this is a file: x\.hmap") as told:
+        compiled_sources(package, CPU_VARIANT, "clang")
+    assert (told.value.problems[0].where or "").endswith(place)
+    assert check_config(small.root).errors == told.value.problems
 
 
 def test_a_source_that_no_src_names_is_told_with_its_section(small: SmallProject) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from hubkernels.build.clean import clean
-from hubkernels.build.places import Places
-from hubkernels.build.work import LOCK, locked
+from hubkernels.build.places import LOCK, Places
+from hubkernels.build.work import locked
 from hubkernels.cli import main
 from hubkernels.model.size import size_text
 
@@ -39,10 +39,10 @@ def root(tmp_path: Path) -> Path:
         folder = tmp_path / "build" / name
         (folder / "variant").mkdir(parents=True)
         (folder / "variant/metadata.json").write_bytes(b"x" * 70)
-        (folder / "variant.build.json").write_bytes(b"x" * 30)
+        (folder / "variant.build.json").write_text('{"variant": "variant", "": ""}', encoding="utf-8")
     work = tmp_path / "build/.hubkernels"
-    (work / "objects/0123").mkdir(parents=True)
-    (work / "objects/0123/a.o").write_bytes(b"x" * 500)
+    (work / "cache/0123").mkdir(parents=True)
+    (work / "cache/0123/a.o").write_bytes(b"x" * 500)
     (work / LOCK).touch()
     return tmp_path
 
@@ -71,8 +71,8 @@ def test_without_names_every_package_and_the_work_folder_go(root: Path, capsys: 
 def test_a_named_package_goes_alone(root: Path) -> None:
     assert main(["clean", "one", "-C", str(root)]) == 0
     assert files(root) == [
+        "build/.hubkernels/cache/0123/a.o",
         "build/.hubkernels/lock",
-        "build/.hubkernels/objects/0123/a.o",
         "build/two/variant.build.json",
         "build/two/variant/metadata.json",
     ]
@@ -100,7 +100,7 @@ def test_links_out_of_the_build_folder_are_removed_but_not_followed(root: Path) 
     outside = root / "outside"
     (outside / "kept").mkdir(parents=True)
     (outside / "kept/file").write_text("mine", encoding="utf-8")
-    for link in ("one/link", ".hubkernels/link", ".hubkernels/objects/link", "three"):
+    for link in ("one/link", ".hubkernels/link", ".hubkernels/cache/link", "three"):
         (root / "build" / link).symlink_to(outside / "kept", target_is_directory=True)
     removed = clean(Places(root), ("one", "two", "three"), silent, work=True)
     assert sum(item.size for item in removed) == 700
@@ -187,3 +187,44 @@ def test_what_is_no_work_folder_or_no_lock_goes(root: Path, kind: str) -> None:
         (work / LOCK / "in it").mkdir(parents=True)
     assert main(["clean", "-C", str(root)]) == 0
     assert files(root) == ["build/.hubkernels/lock"]
+
+
+def test_a_project_that_was_never_built_loses_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "build.toml").write_text(BUILD_TOML, encoding="utf-8")
+    own = {
+        "build/one/notes.txt": "mine",
+        "build/one/variant/metadata.json": "{}",
+        "build/one/.build.json": '{"variant": ""}',
+        "build/one/mine.build.json": '{"variant": "other"}',
+        "build/two": "a file",
+        "build/compile_commands.json": '[{"directory": "/x", "file": "a.cpp", "command": "c++ a.cpp"}]',
+        "build/.hubkernels/mine": "mine",
+    }
+    for name, text in own.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    assert main(["clean", "-C", str(tmp_path)]) == 0
+    assert files(tmp_path) == sorted(own)
+    told = capsys.readouterr()
+    assert told.out == "nothing to remove\n"
+    build = tmp_path / "build"
+    assert [line for line in told.err.splitlines() if line.endswith(" stays: no build made it")] == [
+        f"{build / name} stays: no build made it"
+        for name in (
+            *("one/.build.json", "one/mine.build.json", "one/notes.txt", "one/variant", "two"),
+            *("compile_commands.json", ".hubkernels/mine"),
+        )
+    ]
+
+
+def test_what_is_beside_artifacts_and_in_the_work_folder_stays(root: Path) -> None:
+    own = ["build/.hubkernels/lock", "build/.hubkernels/mine.old/a", "build/one/notes.txt"]
+    for name in own[1:]:
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_text("mine", encoding="utf-8")
+    (root / "build/.hubkernels/two.123.old").mkdir()
+    (root / "build/one/.variant.build.json.k_3").write_text("half", encoding="utf-8")
+    assert main(["clean", "-C", str(root)]) == 0
+    assert files(root) == own
+    assert not (root / "build/.hubkernels/two.123.old").exists()
+    assert not (root / "build/two").exists()

@@ -148,3 +148,29 @@ def test_python_alone_has_no_cmake_tree_and_no_library_for_check_abi(tmp_path: P
 def test_backends_are_listed_with_commas_too(tmp_path: Path, cli: Cli) -> None:
     assert cli("init", tmp_path / "new", "--backends", "xpu,cpu").code == 0
     assert 'backends = ["cpu", "xpu"]' in (tmp_path / "new/build.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("init l --name my-kernel", "  - l is no folder\n"),
+        ("init l/ab", "cannot write l/ab/"),
+        ("export p l --force", "l is no earlier export of my-table"),
+        ("clean -C p", "p/build is a link to "),
+        ("build -C p", "p/build is a link to "),
+        ("check config -C l", "Too many levels of symbolic links"),
+        ("build nothing -C l", "there is no build.toml in "),
+    ],
+)
+def test_a_link_that_leads_to_itself_is_told(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, message: str
+) -> None:
+    """Path.resolve raises what is no OSError, before Python 3.13."""
+    monkeypatch.chdir(tmp_path)
+    write_noarch(Path("p"), "my-table")
+    Path("l").symlink_to("l")
+    if "-C p" in line:
+        Path("p/build").symlink_to("build")
+    ran = cli(*line.split())
+    assert ran.code in {2, 3}
+    assert message in ran.err

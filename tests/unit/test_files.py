@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import time
 from pathlib import Path
 
@@ -156,3 +157,15 @@ def test_a_file_that_was_written_after_it_was_read_is_told(tmp_path: Path) -> No
     assert hashes.written() == {str(tmp_path / "a")}
     hashes.renew()
     assert hashes.written() == set()
+
+
+@pytest.mark.parametrize(("made", "what"), [("b", "b is a folder"), ("c", "c is no folder")])
+def test_what_is_no_file_in_the_way_is_found_before_any_is_written(tmp_path: Path, made: str, what: str) -> None:
+    if made == "b":
+        (tmp_path / "b").mkdir()
+    else:
+        (tmp_path / "c").touch()
+    (tmp_path / "a").write_text("old")
+    with pytest.raises(InputError, match=re.escape(f"  - {tmp_path}/{what}")):
+        write_tree({"a": "new", "b": "", "c/d/e": ""}, tmp_path, overwrite=True, hint="")
+    assert (tmp_path / "a").read_text() == "old"

@@ -11,7 +11,9 @@ from tests.conftest import Cli, SmallProject
 @pytest.mark.parametrize(
     "word",
     [
-        *("-B", "-B/opt/x", "--sysroot=/x", "-isysroot", "--gcc-toolchain=/x", "--config=x.cfg", "-Xclang", "-Wa,-Ix"),
+        *("-B", "-B/opt/x", "--sysroot=/x", "-isysroot", "--gcc-toolchain=/x", "--config=x.cfg", "-Xclang"),
+        *("-fsanitize-ignorelist=x", "-fsanitize-coverage-allowlist=x", "-fbasic-block-sections=x", "-mllvm"),
+        *("-fxray-attr-list=x", "-fthinlto-index=x", "-fprofile-remapping-file=x", "-fbuild-session-file=x"),
         *("-fno-integrated-as", "-fplugin=x.so", "-fpass-plugin=x.so", "-fprofile-use", "-fprofile-use=/x"),
         *("-fprofile-instr-use=x", "-fauto-profile=x", "-fmodules", "$<$<CXX_COMPILER_ID:GNU>:-B/opt/x>"),
     ],
@@ -51,6 +53,7 @@ def test_a_flag_that_brings_in_what_no_compiler_lists_is_refused_with_the_way_ou
             "-I=a",
             "-I$SYSROOT/a",
         ),
+        *("-I-", "-F", "-Fx", "-F=x", "-iframework", "-iframeworkx", "-remap", "-index-header-map", "--embed-dir=x"),
     ],
 )
 def test_a_search_for_headers_that_is_not_known_is_refused_with_the_way_out(word: str) -> None:
@@ -65,6 +68,95 @@ def test_where_an_object_goes_is_the_builders_to_say(word: str) -> None:
     refused = why_refused(word)
     assert refused
     assert "the builder's to give" in refused[0]
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        *(
+            "-Wa,x.s",
+            "-Wa,--noexecstack,-Ia",
+            "-Wa,-I,a",
+            "-Wa,-Ix",
+            "-Wa,",
+            "-Wa,-",
+            "-Wa,--",
+            "-Wa,-tx",
+            "-Wa,--itbl=x",
+        ),
+        "$<1:-Wa,x.s>",
+    ],
+)
+def test_a_file_for_the_assembler_is_refused(word: str) -> None:
+    refused = why_refused(word)
+    assert refused
+    assert "hands the assembler a file" in refused[0]
+    assert "name sources in src" in str(refused[1])
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        *("-fopt-info=x", "-fopt-info-vec-missed=x", "-fdump-tree-all", "-fdump-go-spec=x", "-aux-info", "-aux-info=x"),
+        *(
+            "-ftime-trace",
+            "-ftime-trace=x",
+            "-fstack-usage",
+            "-fcallgraph-info=su",
+            "-gsplit-dwarf",
+            "-gsplit-dwarf=single",
+        ),
+        *("--coverage", "-coverage", "-fprofile-arcs", "-fprofile-generate", "-fprofile-instr-generate=x"),
+        *(
+            "-ftest-coverage",
+            "-dumpbase",
+            "-dumpbase-ext",
+            "-dumpdir",
+            "--dumpdir",
+            "-dM",
+            "-dA",
+            "-da",
+            "-dp",
+            "-time=x",
+        ),
+        *("-fsave-optimization-record", "-foptimization-record-file=x", "-fproc-stat-report=x", "-save-stats"),
+        *(
+            "-serialize-diagnostics",
+            "--serialize-diagnostics",
+            "--analyze",
+            "-emit-llvm",
+            "-fdiagnostics-format=json-file",
+        ),
+        *(
+            "-fdiagnostics-add-output=sarif",
+            "-fcrash-diagnostics-dir=x",
+            "-fcompare-debug",
+            "-dependency-file",
+            "-fdeps-file=x",
+        ),
+    ],
+)
+def test_a_compiler_writes_the_object_alone(word: str) -> None:
+    refused = why_refused(word)
+    assert refused
+    assert "makes the compiler write other files" in refused[0]
+    assert "devshell" in str(refused[1])
+
+
+@pytest.mark.parametrize("word", ["-frecord-gcc-switches", "-grecord-gcc-switches", "-grecord-command-line"])
+def test_the_command_line_does_not_go_into_an_object(word: str) -> None:
+    refused = why_refused(word)
+    assert refused
+    assert "writes the command line into the object" in refused[0]
+    assert "leave it out" in str(refused[1])
+
+
+@pytest.mark.parametrize("word", ["-print-search-dirs", "--print-file-name=x", "--help=common", "--version", "-###"])
+def test_a_step_compiles(word: str) -> None:
+    assert why_refused(word) == (
+        f"has a flag with which the compiler prints, and compiles nothing: {word!r}",
+        "leave it out",
+    )
 
 
 @pytest.mark.parametrize("word", ["-I", "-isystem", "-include", "-D", "-x"])
@@ -110,7 +202,13 @@ def test_a_flag_of_the_link_is_told_to_reach_nothing(word: str) -> None:
         "-Wall",
         "-Wa,--noexecstack",
         "-Xptxas=-v",
-        "-fprofile-arcs",
+        *("-fopt-info", "-fopt-info-vec-missed", "-fbasic-block-sections=all", "-ftime-report", "-time", "-pg"),
+        *(
+            "-fsanitize-recover=all",
+            "-Wa,--noexecstack,-mrelax-relocations=no,--defsym=A=1",
+            "-gno-record-gcc-switches",
+        ),
+        *("-diag-suppress=174", "-dc", "-dlto", "-dopt", "-debug", "-ftree-vectorize", "-finline-functions", "-g3"),
         "-mavx2",
         "-isystem",
         "-isystemx",

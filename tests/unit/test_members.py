@@ -250,3 +250,15 @@ def test_a_workspace_is_no_member_which_is_all_that_is_said(tmp_path: Path, cli:
     assert "more is a workspace and cannot be a member\n" in ran.err
     assert f"hint: name it as the project: `kernel-builder build {tmp_path / 'more'}`" in ran.err
     assert cli("build", "one", "-C", tmp_path).code == 0
+
+
+@pytest.mark.parametrize("entry", ["a/\\u0000", "a\\u0000*", "a\\u001b"])
+def test_an_entry_with_a_control_character_is_told_and_looked_for_nowhere(tmp_path: Path, cli: Cli, entry: str) -> None:
+    """A null byte is no part of a path: to open one raises what is no OSError."""
+    text = f'[workspace]\nschema = 1\nmembers = ["{entry}"]\nexclude = ["{entry}"]\n'
+    (tmp_path / "build.toml").write_text(text)
+    for verb in ("check config", "build", "clean"):
+        ran = cli(*verb.split(), "-C", tmp_path)
+        assert ran.code == 2
+        assert ran.err.count("has a control character") == 2
+        assert "build.toml:3: workspace.members[0]" in ran.err

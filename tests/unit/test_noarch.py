@@ -214,6 +214,7 @@ def test_what_cannot_ship_under_its_name_is_refused(project: Path, cli: Cli) -> 
     for name, make, what in (
         ("linked", lambda path: path.symlink_to(project / "shared"), "linked is a link to a folder, whose files would"),
         ("gone.py", lambda path: path.symlink_to("nowhere"), "gone.py is a link that leads to no file: nowhere"),
+        ("pipe.py", os.mkfifo, "pipe.py is a pipe, a socket or a device, and no file"),
         ("metadata.json", lambda path: write(path / "a.py"), "a folder has the name of a file that the builder writes"),
     ):
         make(package / name)
@@ -272,3 +273,17 @@ def test_the_notes_are_told_of_one_variant_too(tmp_path: Path, cli: Cli) -> None
     root = write_noarch(tmp_path, "ab", ("cuda", "rocm"), 'rocm_archs = ["gfx940", "gfx942"]')
     (explained,) = json.loads(cli("explain", "-C", root, "--variant", "torch-rocm", "--json").out)
     assert explained["left-out"] == ["torch-noarch.rocm_archs: left out: gfx940 (removed in ROCm 7.0); gfx942 stays"]
+
+
+@pytest.mark.parametrize(
+    ("was", "now"), [('"version": 1', '"version": true'), ("{\n", "{\n\n"), ("{\n", '{\n  "name": "other",\n')]
+)
+def test_metadata_that_say_the_same_in_other_bytes_are_made_anew(project: Path, cli: Cli, was: str, now: str) -> None:
+    """To Python, True is 1, and of two keys the last one counts."""
+    assert cli("build", "-C", project).code == 0
+    path = project / "build/my-table/torch-cpu/metadata.json"
+    right = path.read_text(encoding="utf-8")
+    assert was in right
+    path.write_text(right.replace(was, now, 1), encoding="utf-8")
+    assert cli("build", "-C", project).out.startswith("built ")
+    assert path.read_text(encoding="utf-8") == right

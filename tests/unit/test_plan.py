@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hubkernels.build import plan as planning
+from hubkernels.build.compile_commands import entries
 from hubkernels.build.ninja import FailedStep, read_output, render
 from hubkernels.build.plan import Inputs, plan
 from hubkernels.build.report import Progress
@@ -169,6 +171,31 @@ def test_debug_information_of_sanitized_objects_names_no_checkout() -> None:
     assert all(word in step.command for step in sanitized.steps if step.verb == "compile")
     moved = made(replace(INPUTS, folder="/elsewhere"), tools=replace(TOOLS, sanitizers=("address",)))
     assert moved.op_id == sanitized.op_id
+
+
+def test_a_flag_that_looks_like_a_stand_in_reaches_the_compiler_as_it_is(tmp_path: Path) -> None:
+    """They were replaced by the folder of the run, whose name is another every time."""
+    object_name = made().steps[0].output
+    flags = ('-DQ="$STUBS"', "-D", "$OUTPUT", "-I$STUBS/a", "-include", object_name)
+    source = replace(INPUTS.sources[0], source=Source("torch-ext/binding.cpp", flags))
+    planned = made(replace(INPUTS, sources=(source,)))
+    step, *_, link = planned.steps
+    assert step.placed({step.output: "run/a.o"}, "run/stubs") == step.command
+    (entry,) = entries(planned, tmp_path)
+    shell = shlex.split(read_commands(render([step], "tag", "work"))[0])
+    for command in (entry["arguments"], shell):
+        at = command.index(flags[0])
+        assert tuple(command[at : at + len(flags)]) == flags
+    assert step.command[step.target - 1 :] == ("-o", "$OUTPUT")
+    placed = link.placed({name: f"run/{name}" for name in link.after}, "run/stubs")
+    assert {"run/stubs/libc.so.6", f"run/{step.output}"} <= set(placed)
+    assert not any("$STUBS" in word for word in placed)
+
+
+def read_commands(ninja: str) -> list[str]:
+    """The commands of a build.ninja, as the shell gets them."""
+    found = [line.partition(" = ")[2] for line in ninja.splitlines() if line.startswith("  command = ")]
+    return [command.replace("$$", "$") for command in found if command != "$command"]
 
 
 def test_the_target_version_is_spelled_as_torch_reads_it() -> None:

@@ -226,7 +226,8 @@ def test_a_member_is_not_affected_by_its_siblings_nor_they_by_it(workspace: Path
 
 
 def test_a_ref_that_is_none_is_refused_with_a_likeness(projects: Path, cli: Cli) -> None:
-    for ref, hint in (("mian", "did you mean main?"), ("v9", "git log"), ("-q", "git log"), ("", "git log")):
+    nearly = (("mian", "did you mean main?"), ("^HEAD", "git log"), ("HEAD..HEAD", "git log"))
+    for ref, hint in (*nearly, ("v9", "git log"), ("-q", "git log"), ("", "git log")):
         ran = cli("build", "-C", projects, f"--since={ref}")
         assert ran.code == 2, ran.err
         assert f"{ref} is no commit of {projects}" in ran.err

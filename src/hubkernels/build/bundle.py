@@ -8,21 +8,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hubkernels.host.files import disk_errors, read_json_object, replace_folder, write_atomically
+from hubkernels.host.files import disk_errors, read_json_object, read_regular, replace_folder, write_atomically
 from hubkernels.model.artifact import METADATA, Artifact, note_of, with_digest
 from hubkernels.model.digest import digest_folder
 from hubkernels.model.plan import BuildPlan
 
 
 def is_current(plan: BuildPlan, folder: Path) -> bool:
-    """Whether the folder holds just what the plan would make: its metadata, files with the digest it names, a note."""
+    """Whether the folder holds just what the plan would make: its metadata, files with the digest it names, a note.
+
+    Metadata are held against it byte by byte: JSON spells one thing in many ways, and the client reads some otherwise.
+    """
     try:
         files = digest_folder(folder)
+        found = read_regular(folder / METADATA)
     except OSError:  # another build is replacing it, or it cannot be read: it is made anew
         return False
-    found = read_json_object(folder / METADATA)
     noted = read_json_object(note_of(folder)).get("id") == plan.op_id
-    return noted and set(files) == plan.file_names and found == with_digest(dict(plan.metadata), files)
+    return noted and set(files) == plan.file_names and found == _metadata(plan, files)
 
 
 def stage(plan: BuildPlan, root: Path, scratch: Path) -> Path:
@@ -39,7 +42,7 @@ def stage(plan: BuildPlan, root: Path, scratch: Path) -> Path:
                 shutil.copyfile(root / file.source, target)
         if plan.library is not None:
             shutil.copyfile(scratch / plan.library, staged / plan.library_name)
-        (staged / METADATA).write_bytes(_json(with_digest(dict(plan.metadata), digest_folder(staged))))
+        (staged / METADATA).write_bytes(_metadata(plan, digest_folder(staged)))
     return staged
 
 
@@ -51,6 +54,10 @@ def publish(plan: BuildPlan, staged: Path, folder: Path, provenance: Mapping[str
     write_atomically(note_of(folder), _json({"variant": plan.variant, "id": plan.op_id, **provenance}))
     replace_folder(staged, folder, staged.parent)
     return Artifact(plan.package, plan.variant, plan.op_id, folder, fresh=True)
+
+
+def _metadata(plan: BuildPlan, files: dict[str, str]) -> bytes:
+    return _json(with_digest(dict(plan.metadata), files))
 
 
 def _json(value: Mapping[str, Any]) -> bytes:

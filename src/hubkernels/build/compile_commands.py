@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from hubkernels.errors import EnvironmentLacksError
 from hubkernels.host.files import read_regular, write_atomically
-from hubkernels.model.plan import BuildPlan, Step
+from hubkernels.model.plan import BuildPlan
 
 FILE = "compile_commands.json"
+_OBJECT = re.compile(r"[0-9a-f]{32}\.o")
 
 Entry = Mapping[str, Any]
 
@@ -26,7 +28,7 @@ def entries(plan: BuildPlan, root: Path) -> list[Entry]:
         {
             "directory": str(root.absolute()),
             "file": step.subject,
-            "arguments": [step.output if word == Step.OUTPUT else word for word in step.command],
+            "arguments": [*step.command[: step.target], step.output, *step.command[step.target + 1 :]],
             "output": step.output,
         }
         for step in plan.steps
@@ -49,6 +51,23 @@ def _is_alive(entry: object, replaced: set[tuple[str, str]]) -> bool:
     if not isinstance(directory, str) or not isinstance(file, str):
         return False
     return (directory, file) not in replaced and Path(directory, file).is_file()
+
+
+def is_ours(path: Path) -> bool:
+    """Whether every entry of a file is a build's, which names its object by a hash; CMake has a file of this name."""
+    try:
+        found = json.loads(read_regular(path))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return (
+        isinstance(found, list)
+        and found != []
+        and all(isinstance(e, dict) and _is_object(e.get("output")) for e in found)
+    )
+
+
+def _is_object(name: object) -> bool:
+    return isinstance(name, str) and bool(_OBJECT.fullmatch(name))
 
 
 def write_compile_commands(build: Path, new: Iterable[Entry]) -> None:

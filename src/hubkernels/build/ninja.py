@@ -43,7 +43,8 @@ def render(steps: Iterable[Step], variant: str, work: str) -> str:
 def _shell(step: Step) -> str:
     output = shlex.quote(step.output)
     part = f"{output}.$$.part"  # the shell's own process number: two builds do not share it
-    words = [part if word == Step.OUTPUT else shlex.quote(word) for word in step.command]
+    words = [shlex.quote(word) for word in step.command]
+    words[step.target] = part
     return f"{' '.join(words)} && mv -f {part} {output} || {{ rm -f {part}; exit 1; }}"
 
 

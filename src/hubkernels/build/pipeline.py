@@ -65,7 +65,8 @@ class Builder:
         return self.planner.reads(package, self.decide(package).accepted)
 
     def build(self, package: Package, variant: AnyVariant, report: Report) -> Artifact:
-        """Bring one artifact up to date."""
+        """Bring one artifact up to date. Raises InputError where a link leads out of build/."""
+        self.places.refuse_links(package.name)
         with told_if_long(f"{package.name}: reading its sources and the headers that they include", report):
             made = self.plan(package, variant)
         folder = self.places.artifact(package.name, variant.tag)
@@ -89,6 +90,7 @@ class Builder:
         """Put the objects of an artifact into a folder; False, and nothing done, where it is not up to date."""
         if not is_current(made, self.places.artifact(package.name, variant.tag)):
             return False
+        self.places.refuse_links(package.name)
         from hubkernels.build.make import Job  # noqa: PLC0415 - costs a no-change build 100 ms
 
         Job(self.planner, self.places, package, variant, made, report).compile(folder)
@@ -131,7 +133,8 @@ class Builder:
 
     def settle(self) -> None:
         """At the end: remember what was read, and bring the cache below its limit."""
-        if self.places.work.is_dir():  # what is refused before it begins leaves nothing behind
+        # What is refused before it begins leaves nothing behind, nor behind links.
+        if self.places.work.is_dir() and not any(self.places.links()):
             self.planner.hashes.save()
         self.cache.trim()
 

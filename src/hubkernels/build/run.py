@@ -91,7 +91,7 @@ def _redirect(plan: BuildPlan, steps: Iterable[Step], place: Workplace) -> list[
     return [
         replace(
             step,
-            command=tuple(moved.get(word, word).replace(Step.STUBS, f"{folder}/{STUBS}") for word in step.command),
+            command=step.placed(moved, f"{folder}/{STUBS}"),
             output=moved[step.output],
             after=tuple(moved[name] for name in step.after if name in here),
         )

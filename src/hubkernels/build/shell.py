@@ -85,6 +85,7 @@ def importable(package: Package, variant: str, places: Places) -> Path | None:
     artifact = built(places.package(package.name)).get(variant)
     if artifact is None:
         return None
+    places.refuse_links(package.name)
     folder = places.work / "python" / variant
     link = folder / package.python_name
     target = os.path.relpath(artifact, folder)

@@ -7,8 +7,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from stat import S_ISDIR
 
 from hubkernels.build.generator import GeneratorError, expand
+from hubkernels.build.search import search_folders
 from hubkernels.config.load import find_tables
 from hubkernels.errors import InputError, Problem, nearest
 from hubkernels.model.backend import Backend
@@ -59,6 +61,7 @@ def source_groups(package: Package, variant: Variant, family: str | None) -> tup
     """
     tables = _tables(package, variant, family)
     refuse_missing(package, {key: sources for key, (sources, _) in tables.items()})
+    _refuse_files(package, {key: flags for key, (_, flags) in tables.items()})
     naming: dict[str, dict[Key, None]] = {}
     for key, (sources, _) in tables.items():
         for path in sources:
@@ -95,14 +98,14 @@ def _tables(
     usual = tuple(folder for folder in USUAL_FOLDERS if (package.root / folder).is_dir())
     words = _expanded(package, ("torch",), framework.cxx_flags, family)
     tables: dict[Key, tuple[tuple[str, ...], tuple[str, ...]]] = {
-        ("torch",): (framework.sources, _flags((*framework.include, *usual), words))
+        ("torch",): (framework.sources, with_include((*framework.include, *usual), words))
     }
     for section in package.sections_for(variant.backend):
         isa = ISAS[section.isa] if section.isa else None
         if isa is None or isa.cpu == variant.platform.cpu:
             key = ("kernel", section.name)
             own = (*(isa.flags if isa else ()), *_expanded(package, key, section.cxx_flags, family))
-            tables[key] = (section.sources, _flags((*section.include, *usual), own))
+            tables[key] = (section.sources, with_include((*section.include, *usual), own))
     return tables
 
 
@@ -133,7 +136,7 @@ def _expand(package: Package, key: tuple[str | int, ...], word: str, family: str
         raise InputError(*problems.found) from error
 
 
-def _flags(include: tuple[str, ...], flags: tuple[str, ...]) -> tuple[str, ...]:
+def with_include(include: tuple[str, ...], flags: tuple[str, ...]) -> tuple[str, ...]:
     return (*(f"-I{folder}" for folder in include), *flags)
 
 
@@ -156,7 +159,7 @@ def shipped_python(package: Package) -> tuple[tuple[str, str], ...]:
                 hint="the client imports this file; `kernel-builder init` writes one to start from",
             )
         )
-    names = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file() or path.is_symlink())
+    names = (path.relative_to(folder) for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
     shipped = sorted(name.as_posix() for name in names if _ships(name, package.framework.python_suffixes, folder))
     for name in shipped:
         if why := _why_unshippable(name, folder):
@@ -171,6 +174,8 @@ def _why_unshippable(name: str, folder: Path) -> tuple[str, str] | None:
         return f"a folder has the name of a file that the builder writes: {name}", "rename it"
     if (folder / name).is_dir():
         return f"{name} is a link to a folder, whose files would not ship", "copy the folder, or link each file"
+    if not (folder / name).is_symlink() and not (folder / name).is_file():
+        return f"{name} is a pipe, a socket or a device, and no file", "remove it"
     if not (folder / name).is_file():
         return f"{name} is a link that leads to no file: {(folder / name).readlink()}", "remove it"
     return None
@@ -196,6 +201,40 @@ def refuse_missing(package: Package, sources: Mapping[Key, Sequence[str]]) -> No
     for key, index, why in missing:
         problems.add((*key, "src", index), *why)
     problems.raise_if_any()
+
+
+def find_files_for_folders(
+    package: Package, flags: Mapping[Key, Sequence[str]]
+) -> list[tuple[tuple[str | int, ...], str, str]]:
+    """Files where flags look for headers: keys, what is wrong, and a hint. To clang one may map headers to any place.
+
+    flags: of each table, with its include folders.
+    """
+    found = []
+    tables = package.tables
+    for key, words in flags.items():
+        listed = [folder.rstrip("/") for folder in tables[key].include]
+        for path in dict.fromkeys(search_folders(words)):
+            if _is_no_folder(package.root / path):
+                place = ("include", listed.index(path)) if path in listed else ("cxx-flags",)
+                what = f"headers are looked for in folders, and this is a file: {path}"
+                found.append(((*key, *place), what, "name the folder of the headers; -include takes a file"))
+    return found
+
+
+def _refuse_files(package: Package, flags: Mapping[Key, Sequence[str]]) -> None:
+    if found := find_files_for_folders(package, flags):
+        _, problems = find_tables(package)
+        for place, what, hint in found:
+            problems.add(place, what, hint)
+        problems.raise_if_any()
+
+
+def _is_no_folder(path: Path) -> bool:
+    try:
+        return not S_ISDIR(path.stat().st_mode)
+    except (OSError, ValueError):  # nothing is there
+        return False
 
 
 def why_no_source(root: Path, path: str) -> tuple[str, str | None] | None:

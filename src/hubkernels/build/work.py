@@ -9,11 +9,9 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from hubkernels.build.places import LOCK, OLD
 from hubkernels.build.report import Report
 from hubkernels.host.files import disk_errors
-
-LOCK = "lock"
-"""The lock file in the work folder. It is never removed."""
 
 
 @contextmanager
@@ -38,5 +36,6 @@ def sweep(work: Path, runs: Path) -> None:
     if runs.is_symlink():
         runs.unlink()
     shutil.rmtree(runs, ignore_errors=True)
-    for old in work.glob("*.old"):
-        shutil.rmtree(old, ignore_errors=True)
+    for path in work.iterdir():
+        if OLD.fullmatch(path.name):
+            shutil.rmtree(path, ignore_errors=True)

@@ -8,7 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from hubkernels.build.select import BINDING_ALONE, BOUNDS, candidates, without_sections
-from hubkernels.build.sources import nearest_file, shipped_python, why_no_source
+from hubkernels.build.sources import (
+    find_files_for_folders,
+    nearest_file,
+    shipped_python,
+    why_no_source,
+    with_include,
+)
 from hubkernels.check.unnamed import unnamed_sources
 from hubkernels.config.document import Problems, RawTable
 from hubkernels.config.load import find_tables, read_files
@@ -73,8 +79,11 @@ def _files(package: Package, table: RawTable, problems: Problems) -> None:
         if not (package.root / name).is_file():
             problems.add(path, f"case file does not exist: {name}", nearest_file(package.root, name))
     for path, name in _listed(table, "include"):
-        if not (package.root / name).is_dir():
+        if not (package.root / name).exists():
             problems.warn(path, f"include folder does not exist: {name}", nearest_file(package.root, name))
+    flags = {key: with_include(group.include, group.cxx_flags) for key, group in package.tables.items()}
+    for place, what, hint in find_files_for_folders(package, flags):
+        problems.add(place, what, hint)
 
 
 def _forgotten(paths: Sequence[str]) -> str:

@@ -106,7 +106,7 @@ def copy_sources(root: Path, target: Path) -> None:
         origin, copy, above = waiting.pop()
         for link in [path for path in copy.rglob("*") if path.is_symlink()]:
             source = origin / link.relative_to(copy)
-            if source.resolve() in above or not source.exists() or _leads_to_copy(source, link, root, target):
+            if not source.exists() or source.resolve() in above or _leads_to_copy(source, link, root, target):
                 continue
             link.unlink()
             if source.is_dir():

@@ -89,7 +89,8 @@ def _config(subject: Subject) -> Outcome:
     report = check_package(subject.package)
     if report.errors:
         raise InputError(*report.errors)
-    warnings = (warning for warning in report.warnings if warning not in subject.package.warnings)  # told by loading
+    told = frozenset(subject.package.warnings)  # by loading
+    warnings = (warning for warning in report.warnings if warning not in told)
     return Outcome(good=("build.toml and the files that it names",), warnings=tuple(warnings))
 
 

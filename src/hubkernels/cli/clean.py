@@ -19,7 +19,7 @@ Cache = Annotated[bool, typer.Option("--cache", help="Empty the cache of all pro
 
 
 def clean(packages: Packages = None, project: ProjectFolder = HERE, cache: Cache = False) -> None:
-    """Remove build/PACKAGE and, unless packages are named, what is in build/.hubkernels; nothing outside build/."""
+    """Remove what builds made in build/PACKAGE and, unless packages are named, in build/.hubkernels; nothing else."""
     if cache:
         _empty_cache(project, packages)
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -38,7 +39,7 @@ def init(  # noqa: PLR0913, PLR0917 - typer makes options of parameters
     if workspace and noarch:
         raise InputError(Problem("a workspace starts with a compiled package", hint="--workspace or --noarch"))
     form = "workspace" if workspace else "noarch" if noarch else "upstream"
-    folder = path.resolve().name
+    folder = Path(os.path.realpath(path)).name
     text = folder.replace("_", "-") if name is None else name
     if name is None and not PACKAGE_NAME.fullmatch(text):
         raise InputError(Problem(f"the folder's name, {folder}, is no package name", hint=f"--name: {NAME_RULE}"))

@@ -102,13 +102,13 @@ def _refuse_strays(given: Path, words: Sequence[str]) -> None:
     ]
     if found:
         raise InputError(
-            *(Problem(f"{what}, and there is no build.toml in {given.resolve()}", hint=hint) for what in found)
+            *(Problem(f"{what}, and there is no build.toml in {os.path.realpath(given)}", hint=hint) for what in found)
         )
 
 
 def _refuse_folders(project: Project, names: Sequence[str]) -> None:
     """Raises InputError for names of no package that are folders: not the name is wrong, but what is in the folder."""
-    where = (project.root / "build.toml").resolve()
+    where = os.path.realpath(project.root / "build.toml")
     problems = [
         Problem(f"{name} is no package of {where}, and the folder {name} {_what_is_there(name)}")
         for name in _strangers(project, names)

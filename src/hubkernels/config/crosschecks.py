@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from hubkernels.config.positions import KeyPath
 from hubkernels.config.reader import Reader
@@ -75,25 +76,42 @@ class _Listed:
 def _doubled_sources(reader: Reader, package: Package) -> None:
     """Of the files that are compiled; headers may be named anywhere."""
     for backend in package.backends:
-        places: dict[str, list[_Listed]] = {}
+        before: dict[str, _Places] = {}
         for source, listed in _listed(reader, package, backend):
-            places.setdefault(source, []).append(listed)
-        for source, found in places.items():
-            for index, again in enumerate(found[1:], 1):
-                _note_again(reader, source, found[:index], again)
+            _note_again(reader, source, before.setdefault(source, _Places()), listed)
 
 
-def _note_again(reader: Reader, source: str, before: list[_Listed], again: _Listed) -> None:
-    if any(first.table == again.table for first in before):
+@dataclass(frozen=True)
+class _Places:
+    """Where a source was named before: the first place of each table, of each isa and of each list of flags."""
+
+    tables: dict[KeyPath, _Listed] = field(default_factory=dict)
+    isas: dict[str | None, _Listed] = field(default_factory=dict)
+    flags: dict[tuple[object, ...], _Listed] = field(default_factory=dict)
+
+
+def _note_again(reader: Reader, source: str, before: _Places, again: _Listed) -> None:
+    """Note what is wrong with a place beside those before, and add it to them: with thousands of places, at once."""
+    if again.table in before.tables:
         reader.warn(f"{source} is named twice: it is compiled once", *again.path)
-    elif any(first.isa != again.isa for first in before):
+    elif other := _first_but(again.isa, before.isas):
         hint = "one file an instruction set: what two share is merged at link, and then runs on machines without it"
-        tables = " and ".join(_spelled(place.table) for place in (*before, again))
+        tables = f"{_spelled(other.table)} and {_spelled(again.table)}"
         reader.complain(f"{source} is in {tables}, whose isa differ", *again.path, hint=hint)
-    elif any(first.flags != again.flags for first in before):
-        tables = " and ".join(_spelled(place.table) for place in (*before, again))
+    elif other := _first_but(again.flags, before.flags):
+        tables = f"{_spelled(other.table)} and {_spelled(again.table)}"
         hint = "upstream does the same; give each file one section, so that its flags are plain to see"
         reader.warn(f"{source} is in {tables}: it is compiled once, with the flags of all", *again.path, hint=hint)
+    before.tables.setdefault(again.table, again)
+    before.isas.setdefault(again.isa, again)
+    before.flags.setdefault(again.flags, again)
+
+
+_Key = TypeVar("_Key")
+
+
+def _first_but(key: _Key, places: Mapping[_Key, _Listed]) -> _Listed | None:
+    return next((place for other, place in places.items() if other != key), None)
 
 
 def _spelled(table: KeyPath) -> str:
@@ -104,19 +122,20 @@ def _listed(reader: Reader, package: Package, backend: Backend) -> Iterator[tupl
     """Every place where the compiled sources of a backend are named, in the order of the file."""
     framework = package.framework
     if not isinstance(framework, TorchNoarch):
-        table = ("tvm-ffi",) if isinstance(framework, TvmFfi) else ("torch",)
-        yield from _sources(reader, backend, table, (framework.include, framework.cxx_flags, (), ()))
+        key = "tvm-ffi" if isinstance(framework, TvmFfi) else "torch"
+        flags: tuple[object, ...] = (framework.include, framework.cxx_flags, (), ())
+        yield from _sources(reader.named(key), backend, (key,), flags)
+    kernels = reader.named("kernel")
     for section in package.sections_for(backend):
         flags = (section.include, section.cxx_flags, section.device_flags, section.archs)
-        yield from _sources(reader, backend, ("kernel", section.name), flags, section)
+        yield from _sources(kernels.named(section.name), backend, ("kernel", section.name), flags, section)
 
 
 def _sources(
     reader: Reader, backend: Backend, table: KeyPath, flags: tuple[object, ...], section: KernelSection | None = None
 ) -> Iterator[tuple[str, _Listed]]:
-    for key in table[:-1]:
-        reader = reader.named(str(key))
-    listed = reader.named(str(table[-1])).table.get("src")
+    """reader: of the table itself."""
+    listed = reader.table.get("src")
     for index, path in enumerate(listed if isinstance(listed, list) else ()):
         if isinstance(path, str) and posixpath.splitext(path)[1] in backend.compiles:
             yield (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -63,7 +64,7 @@ def _read_text(path: Path, if_missing: str) -> str:
     try:
         return path.read_bytes().decode("utf-8")
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise InputError(Problem(f"no build.toml in {path.parent.resolve()}", hint=if_missing)) from error
+        raise InputError(Problem(f"no build.toml in {os.path.realpath(path.parent)}", hint=if_missing)) from error
     except UnicodeDecodeError as error:
         raise InputError(Problem(f"{path} is not UTF-8 text: {error}", hint="save it as UTF-8")) from error
     except OSError as error:
@@ -76,25 +77,28 @@ class Problems:
 
     origins maps paths of the edition-5 form to the user's own where the workspace form moved them.
     found: errors, in one list for all documents and packages of a load. warnings: what upstream builds all the same.
+    noted: what of both is told already.
     """
 
     document: Document
     origins: Mapping[KeyPath, KeyPath] = field(default_factory=dict)
     found: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
+    noted: set[tuple[int, str, str | None]] = field(default_factory=set)
 
     def add(self, path: KeyPath, what: str, hint: str | None = None) -> None:
         """Note an error, once: several packages may inherit one wrong key."""
-        self._note(self.found, path, what, hint)
+        self._note(0, self.found, path, what, hint)
 
     def warn(self, path: KeyPath, what: str, hint: str | None = None) -> None:
         """Note what is likely not meant, though a build can go on."""
-        self._note(self.warnings, path, what, hint)
+        self._note(1, self.warnings, path, what, hint)
 
-    def _note(self, noted: list[Problem], path: KeyPath, what: str, hint: str | None) -> None:
-        problem = Problem(what, self.document.where(self.origin(path)), hint)
-        if all((known.what, known.where) != (problem.what, problem.where) for known in noted):
-            noted.append(problem)
+    def _note(self, kind: int, problems: list[Problem], path: KeyPath, what: str, hint: str | None) -> None:
+        where = self.document.where(self.origin(path))
+        if (kind, what, where) not in self.noted:
+            self.noted.add((kind, what, where))
+            problems.append(Problem(what, where, hint))
 
     def within(self, origins: Mapping[KeyPath, KeyPath]) -> Problems:
         """The same list, for a package whose keys the workspace form moved."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_left
 from dataclasses import dataclass
 
 KeyPath = tuple[str | int, ...]
@@ -78,6 +79,7 @@ class _Container:
 class _Scanner:
     def __init__(self, text: str) -> None:
         self.text = text
+        self.breaks = [found.start() for found in re.finditer("\n", text)]
         self.at = 0
         self.lines: dict[KeyPath, int] = {}
         self.spans: dict[KeyPath, Span] = {}
@@ -215,7 +217,7 @@ class _Scanner:
         self.lines.setdefault(path, self._line(at))
 
     def _line(self, at: int) -> int:
-        return self.text.count("\n", 0, at) + 1
+        return bisect_left(self.breaks, at) + 1
 
 
 def _unescape(found: re.Match[str]) -> str:

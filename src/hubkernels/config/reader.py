@@ -91,11 +91,9 @@ class Reader:
         return self.texts(key)
 
     def numbered_texts(self, key: str) -> list[tuple[int, str]]:
-        """The strings of a list, each with its index."""
+        """The strings of a list, each with its index, but for those that no path or flag can be."""
         found: list[tuple[int, str]] = self._items(key, str, "strings")
-        for index, text in found:
-            self._refuse_control(text, key, index)
-        return found
+        return [(index, text) for index, text in found if not self._refuse_control(text, key, index)]
 
     def flags(self, key: str) -> tuple[str, ...]:
         """Words of a command line."""
@@ -145,10 +143,11 @@ class Reader:
                 self.complain(f"{key} holds {plural}, found {_shown(item)}", key, index, hint=hint)
         return found
 
-    def _refuse_control(self, text: str, *keys: str | int) -> None:
+    def _refuse_control(self, text: str, *keys: str | int) -> bool:
         """No path or flag of a build has control characters; in commands and messages they would mislead."""
-        if _CONTROL.search(text):
+        if found := _CONTROL.search(text):
             self.complain(f"{keys[0]} has a control character: {text!r}", *keys)
+        return bool(found)
 
     def _typed(self, key: str, kind: type) -> Any:  # noqa: ANN401 - the caller names the type it asked for
         value = self.table.get(key)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 import shutil
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from hubkernels.build.pipeline import Builder
 from hubkernels.build.report import Report
@@ -26,6 +27,7 @@ from hubkernels.export.includes import Move, Tree, write_source
 from hubkernels.export.layout import field_paths
 from hubkernels.export.toml import edition5, write_toml
 from hubkernels.host.files import disk_errors, read_errors, replace_folder
+from hubkernels.model.digest import is_bytecode
 from hubkernels.model.project import Package, Project, TorchNoarch
 from hubkernels.model.variant import Variant
 
@@ -65,6 +67,7 @@ def export_project(package: Package, builder: Builder, folder: Path, report: Rep
         read = {variant: headers_read(package, variant, builder) for variant in variants}
         paths, contents = collect(package, frozenset().union(*read.values()))
         contents = {**contents, **licences(package, builder.project.root, report)}
+        _refuse_strangers(folder, contents)
         _write(contents, staged)
         for variant, known in read.items():
             _compare(staged, variant, builder, {paths[path] for path in known})
@@ -182,12 +185,31 @@ def _compare(folder: Path, variant: Variant, builder: Builder, expected: Collect
 
 def _refuse_own_sources(folder: Path, project: Project) -> None:
     """Raise InputError for a folder that is one of the project's, or has one in it: to replace it would delete them."""
-    target = folder.resolve()
+    target = os.path.realpath(folder)  # Path.resolve raises for a loop, before Python 3.13
     packages = (*(package.root for package in project.packages), *(member.root for member in project.unreadable))
-    for root in dict.fromkeys(path.resolve() for path in (project.root, *packages)):
-        if root.is_relative_to(target):
+    for root in dict.fromkeys(os.path.realpath(path) for path in (project.root, *packages)):
+        if Path(root).is_relative_to(target):
             what = f"{folder} has the sources in it: {root}"
             raise InputError(Problem(what, hint="export to a folder of its own"))
+
+
+def _refuse_strangers(folder: Path, contents: Collection[str]) -> None:
+    """Only what the export writes is replaced in an earlier one. Raises InputError that lists the rest."""
+    folders = {parent for path in contents for parent in PurePosixPath(path).parents}
+    if found := sorted(_strangers(folder, frozenset(map(PurePosixPath, contents)), folders)):
+        what = "\n".join((f"{folder} has what this export does not write:", *(f"  - {path}" for path in found)))
+        hint = "what is replaced is deleted: move that away, or export to another folder"
+        raise InputError(Problem(what, hint=hint))
+
+
+def _strangers(folder: Path, written: Collection[PurePosixPath], folders: Collection[PurePosixPath]) -> Iterator[str]:
+    """What else than the files ``written`` is in a folder, the topmost standing for all below it. Bytecode is none."""
+    for path, names, files in os.walk(folder):
+        here = PurePosixPath(os.path.relpath(path, folder))
+        below = [here / name for name in names if here / name in folders and not Path(path, name).is_symlink()]
+        yield from (f"{here / name}/" for name in names if here / name not in below and name != "__pycache__")
+        yield from (str(here / name) for name in files if here / name not in written and not is_bytecode(Path(name)))
+        names[:] = [name.name for name in below]
 
 
 def _refuse_in_the_way(folder: Path, package: Package, *, force: bool) -> None:

@@ -79,7 +79,7 @@ def render_tree(package: Package, builder: Builder, target: Path, mark: Stamp) -
     if not tree_backends(package):
         names = ", ".join(backend.name for backend in WITH_CMAKE)
         raise InputError(Problem(f"{package.name} has no CMake tree", hint=f"there is one for {names}"))
-    kernel = os.path.relpath(package.root.resolve(), target.resolve())
+    kernel = os.path.relpath(os.path.realpath(package.root), os.path.realpath(target))
     words = {"PYTHON_NAME": package.python_name, "UNIQUE_ID": mark.unique_id}
     own = builder.tools().own_include
     headers = {f"cmake/include/{path.relative_to(own)}": path for path in own.rglob("*.h")}

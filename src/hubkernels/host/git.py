@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from hubkernels.errors import EnvironmentLacksError, InputError, Problem, nearest
 from hubkernels.host.process import Finished, run
 
+_HASH = re.compile("[0-9a-f]{40,64}")
 _OF_A_HOOK = frozenset(
     f"GIT_{name}" for name in ("DIR", "WORK_TREE", "INDEX_FILE", "PREFIX", "COMMON_DIR", "OBJECT_DIRECTORY")
 )
@@ -55,7 +57,7 @@ class Repository:
     def commit(self, ref: str) -> str:
         """The full hash of a commit. Raises InputError for a ref that is none, with a likeness or the reason."""
         found = self.run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
-        if found.status == 0:
+        if found.status == 0 and _HASH.fullmatch(found.output.strip()):  # of `^HEAD`, what HEAD does not reach
             return found.output.strip()
         if self.run("rev-parse", "--is-shallow-repository").output.strip() == "true":
             hint = "this clone is shallow and may lack it: `git fetch --unshallow`, or fetch-depth: 0 where CI clones"

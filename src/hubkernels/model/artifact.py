@@ -12,6 +12,7 @@ from hubkernels.model.variant import AnyVariant
 from hubkernels.model.version import Version
 
 METADATA = "metadata.json"
+NOTE = ".build.json"
 LIMITED_API = Version((3, 9))
 """The Python whose stable ABI artifacts keep to, abi3: one binary for every later Python."""
 
@@ -29,7 +30,7 @@ class Artifact:
 
 def note_of(folder: Path) -> Path:
     """The file beside an artifact that tells how it was built."""
-    return folder.parent / f"{folder.name}.build.json"
+    return folder.parent / f"{folder.name}{NOTE}"
 
 
 def metadata(package: Package, variant: AnyVariant, op_id: str) -> dict[str, Any]:

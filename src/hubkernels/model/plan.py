@@ -13,7 +13,7 @@ class Step:
 
     The command writes to OUTPUT, a stand-in, and reads outputs of other steps by their names: the runner puts paths
     there, of its own choice, and renames when the command has succeeded, so a file under its name is always whole.
-    STUBS stands for the folder of the link stubs.
+    STUBS stands for the folder of the link stubs. A flag of a user's may look like either: see `placed`.
     subject: what is made something of: a source, or the library. after: outputs of the steps that come before.
     """
 
@@ -25,6 +25,22 @@ class Step:
     command: tuple[str, ...]
     output: str
     after: tuple[str, ...] = ()
+
+    @property
+    def target(self) -> int:
+        """Where in the command the output stands: behind all that a user wrote."""
+        return len(self.command) - 1 - self.command[::-1].index(Step.OUTPUT)
+
+    def placed(self, places: Mapping[str, str], stubs: str) -> tuple[str, ...]:
+        """The command with paths for what it takes from other steps, and for STUBS; not for its output.
+
+        A step that takes nothing is as it is: flags of a user's are in those alone.
+        """
+        if not self.after:
+            return self.command
+        begin = f"{Step.STUBS}/"
+        own = (f"{stubs}/{word.removeprefix(begin)}" if word.startswith(begin) else word for word in self.command)
+        return tuple(places[word] if word in self.after else word for word in own)
 
 
 @dataclass(frozen=True)
