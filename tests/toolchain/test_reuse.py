@@ -37,6 +37,7 @@ class Change:
     files: Mapping[str, str]
     edit: Edit
     include: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
 
 
 def write(path: str, text: str) -> Edit:
@@ -62,6 +63,12 @@ CHANGES = {
     ),
     "a macro is the name that is asked for": Change(
         asking("HAS", "#define DIR fast\n#define HAS __has_include(<DIR/x.h>)\n"), {}, write("include/fast/x.h", "")
+    ),
+    "a flag is the name that is asked for": Change(
+        asking("HAS", "#define HAS __has_include(<DIR/x.h>)\n"),
+        {},
+        write("include/fast/x.h", ""),
+        flags=("-DDIR=fast",),
     ),
     "a quote in what is skipped hides no question": Change(
         asking('__has_include("opt.h")', "#ifdef _WIN32\n#error You can't build src/*.cpp here\n#endif\n")
@@ -102,7 +109,9 @@ CHANGES = {
 }
 
 
-def project(root: Path, kernel: str, files: Mapping[str, str], include: tuple[str, ...] = ()) -> SmallProject:
+def project(
+    root: Path, kernel: str, files: Mapping[str, str], include: tuple[str, ...] = (), flags: tuple[str, ...] = ()
+) -> SmallProject:
     made = SmallProject(root, "my-kernel").write()
     for path, text in {"torch-ext/binding.cpp": BINDING, "cpu/kernel.cpp": kernel, **files}.items():
         write(path, text)(root)
@@ -110,7 +119,8 @@ def project(root: Path, kernel: str, files: Mapping[str, str], include: tuple[st
         os.utime(header, (1.5e9, 1.5e9))
     folders = ", ".join(f'"{folder}"' for folder in ("include", *include))
     toml = (root / "build.toml").read_text().replace('include = ["include"]', f"include = [{folders}]")
-    (root / "build.toml").write_text(toml)
+    words = ", ".join(f'"{flag}"' for flag in flags)
+    (root / "build.toml").write_text(toml.replace("[kernel.cpu]", f"[kernel.cpu]\ncxx-flags = [{words}]"))
     return made
 
 
@@ -129,7 +139,7 @@ def assert_as_clean(cli: Cli, made: SmallProject, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_change_is_seen(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Change) -> None:
-    made = project(tmp_path / "project", change.kernel, change.files, change.include)
+    made = project(tmp_path / "project", change.kernel, change.files, change.include, change.flags)
     assert_as_clean(cli, made, monkeypatch)
     before = digest_folder(made.artifact)
     change.edit(made.root)
@@ -160,7 +170,7 @@ def test_a_folder_that_changes_places_while_the_compiler_is_asked_is_seen(
         swap = f"ln -sfn v2 {root}/cur"
     else:
         (root / "v1").rename(root / "cur")
-        swap = f"mv {root}/cur {root}/v1; mv {root}/v2 {root}/cur"
+        swap = f"mv {root}/cur {root}/v1; mv {root}/v2 {root}/cur; touch {root}/cur/new"
     monkeypatch.setenv("CXX", drive(tmp_path / "driver", swap))
     assert cli("plan", "--project", root).code == 0
     write("cur/inc/w.h", ONE.replace("1", "7"))(root)
@@ -217,8 +227,10 @@ def test_a_script_that_stands_for_the_compiler_counts_by_its_text(
     driver = tmp_path / "driver"
     made = project(tmp_path / "project", '#include "kernel.h"\nint64_t answer() { return N; }\n', {})
     monkeypatch.setenv("CXX", str(driver))
-    for number in (1, 7):
-        choose = f'case " $* " in *\' -c \'*) exec g++ -DN={number} "$@" ;; esac'
+    for number in (1, 7, 8, 9):
+        (tmp_path / f"{number}.h").write_text(f"#define N {number}\n")
+        flag = f"-DN={number}" if number < 8 else f"-include {tmp_path}/{number}.h"
+        choose = f'case " $* " in *\' -c \'*) exec g++ {flag} "$@" ;; esac'
         driver.write_text(f'#!/bin/sh\n{choose}\nexec g++ -DN=0 "$@"\n')
         driver.chmod(0o755)
         assert_as_clean(cli, made, monkeypatch)

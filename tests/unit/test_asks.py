@@ -65,6 +65,13 @@ def test_a_macro_that_asks_is_known_in_files_that_do_not_have_the_word() -> None
     assert not ask({"a.h": HAS}, ("-DASK=HAS",)).clear
 
 
+@pytest.mark.parametrize("flags", [("-DDIR=fast",), ("-D", "DIR=fast"), ("-UDIR",)])
+def test_a_flag_that_defines_a_word_of_a_name_is_not_clear(flags: tuple[str, ...]) -> None:
+    texts = {"x.h": b"#define HAS __has_include(<DIR/x.h>)\n#if HAS"}
+    assert ask(texts, ()).clear
+    assert not ask(texts, flags).clear
+
+
 def test_a_flag_that_asks_is_not_clear() -> None:
     assert ask({"x.h": b"#if ASK(<a.h>)"}, ()).clear
     assert not ask({"x.h": b"#if ASK(<a.h>)"}, ("-DASK=__has_include",)).clear

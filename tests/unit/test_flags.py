@@ -159,7 +159,7 @@ def test_a_step_compiles(word: str) -> None:
     )
 
 
-@pytest.mark.parametrize("word", ["-I", "-isystem", "-include", "-D", "-x"])
+@pytest.mark.parametrize("word", ["-I", "-isystem", "-include", "-D", "-x", "-u", "--param", "-Xlinker"])
 def test_a_list_does_not_end_in_a_flag_that_takes_a_word(small: SmallProject, cli: Cli, word: str) -> None:
     """It would take the builder's own next word."""
     toml = small.root / "build.toml"

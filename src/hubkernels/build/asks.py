@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ _TOKEN = re.compile(
 _ADJACENT = re.compile(rb'(?<!\\)"\s*(?:u8|[uUL])?"')
 _WORDS = re.compile(rb"__has_(?:include(?:_next)?|embed)\b")
 _OPERAND = re.compile(rb'\s*\(\s*(?:<([^>\n]+)>|"([^"\n]+)")\s*\)')
+_MACRO_FLAG = re.compile(rb"^-[DU]")
 _WORD = re.compile(rb"[A-Za-z_]\w*")
 _WHETHER = re.compile(rb"(?:\bdefined\s*\(?|#\s*(?:(?:el)?ifn?def|define|undef))\s*\Z")
 _DEFINE = re.compile(rb"[ \t]*(?:\#|%:)[ \t]*define[ \t]+(\w+)(?:\(([^)\n]*)\))?")
@@ -105,7 +107,7 @@ def _made_of_macros(text: bytes, at: int, name: bytes, flags: Sequence[str], own
     if define is None:
         return False
     words = _WORD.findall(name)
-    given = {word for flag in flags for word in _WORD.findall(flag.encode(errors="surrogateescape"))}
+    given = {word for flag in flags for word in _WORD.findall(_MACRO_FLAG.sub(b"", os.fsencode(flag)))}
     defined = re.compile(rb"define[ \t]+(?:%s)\b" % b"|".join(words))
     return not given.union(_WORD.findall(define[2] or b"")).isdisjoint(words) or any(map(defined.search, own))
 

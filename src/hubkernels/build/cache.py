@@ -60,6 +60,7 @@ class Cache:
         """Bring the store below its limit, where this process has added to it."""
         if self.store.grown:
             self.store.trim(self.limit)
+            self.store.grown = False
 
 
 def find_cache(environment: Mapping[str, str], project: Path) -> Cache:

@@ -28,7 +28,7 @@ from hubkernels.model.variant import AnyVariant, NoarchVariant, Variant
 
 @dataclass(frozen=True)
 class Job:
-    """One variant to make by a plan that was just made. Runs under the lock of the project's work folder."""
+    """One variant to make by a plan that was just made."""
 
     planner: Planner
     places: Places
@@ -38,8 +38,9 @@ class Job:
     report: Report
 
     def run(self) -> Artifact:
-        """Make the artifact. What was compiled is kept for later builds, also where another step fails.
+        """Make the artifact, under the lock of the project's work folder.
 
+        What was compiled is kept for later builds, also where another step fails.
         A library is kept once it has been looked at. One with sanitizers never is: it is linked with libraries of this
         machine that its name does not tell.
         """
@@ -74,7 +75,7 @@ class Job:
         self.planner.tools().stubs.write(scratch / STUBS)
         try:
             run_steps(self.plan, steps, self._workplace(scratch, len(steps)), self.report)
-        except (HubkernelsError, KeyboardInterrupt):
+        except BaseException:  # an interrupt, a reader of what is told that has gone
             with suppress(HubkernelsError):
                 self._keep(self._sure(steps), scratch)
             raise

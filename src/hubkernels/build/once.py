@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from hubkernels.build.asks import spliced
+from hubkernels.build.asks import code
 from hubkernels.build.names import named_in
 from hubkernels.build.search import search_folders
 from hubkernels.host.files import follow
@@ -20,23 +20,24 @@ def depends_on_times(
     texts: Mapping[str, bytes], flags: Sequence[str], root: Path, sha256: Callable[[str], str | None]
 ) -> bool:
     """Whether times of files may decide which of them are read, beside ``texts``, by path, that are."""
-    once = {path: sha256(path) for path, text in texts.items() if _ONCE.search(text)}
+    codes = {path: code(text) for path, text in texts.items()}
+    once = {path: sha256(path) for path, text in codes.items() if _ONCE.search(text)}
     if not once:
         return False
     known: dict[str, tuple[str, ...]] = {}
 
-    def place(path: str) -> str:
-        return follow(os.path.join(root, path), known)[-1]  # noqa: PTH118 - thousands a build
+    def ways(path: str) -> tuple[str, ...]:
+        return follow(os.path.join(root, path), known)  # noqa: PTH118 - thousands a build
 
-    listed = {place(path): digest for path, digest in once.items()}
+    listed = {ways(path)[-1]: digest for path, digest in once.items()}
     if len(set(listed.values())) < len(listed):
         return True
-    read = {place(path) for path in texts}
-    for path, text in texts.items():
-        if _BY_MACRO.search(spliced(text)):  # it may be any
+    read = {place for path in texts for place in ways(path)}
+    for path, text in codes.items():
+        if _BY_MACRO.search(text):  # it may be any
             return True
         for name in filter(None, named_in(text)):
-            twins = (twin for twin in _found(path, name, flags, root) if place(twin) not in read)
+            twins = (twin for twin in _found(path, name, flags, root) if not read.issuperset(ways(twin)))
             if any(sha256(twin) in listed.values() for twin in twins):
                 return True
     return False

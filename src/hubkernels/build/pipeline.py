@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -119,23 +120,21 @@ class Builder:
         """
         failures = failures or Failures(report)
         decided = [(package, self.decide(package)) for package in packages]
-        try:
-            chosen = choose_all(decided, tuple(tags), report, leave_out=leave_out)
-            for number, (package, variants) in enumerate(chosen, 1):
-                with failures.of(package.name, last=number == len(chosen)):
-                    for variant in variants:
-                        yield self.build(package, variant, report)
-                    for path in strays(built(self.places.package(package.name)), package, self.rows):
-                        report(f"{path} is no variant of build.toml now, and may be loaded instead: delete it")
-        finally:
-            self.settle()
+        chosen = choose_all(decided, tuple(tags), report, leave_out=leave_out)
+        for number, (package, variants) in enumerate(chosen, 1):
+            with failures.of(package.name, last=number == len(chosen)):
+                for variant in variants:
+                    yield self.build(package, variant, report)
+                for path in strays(built(self.places.package(package.name)), package, self.rows):
+                    report(f"{path} is no variant of build.toml now, and may be loaded instead: delete it")
         failures.raise_if_any()
 
     def settle(self) -> None:
         """At the end: remember what was read, and bring the cache below its limit."""
-        # What is refused before it begins leaves nothing behind, nor behind links.
-        if self.places.work.is_dir() and not any(self.places.links()):
-            self.planner.hashes.save()
+        with contextlib.suppress(OSError):  # where one may not look, nothing is remembered
+            # What is refused before it begins leaves nothing behind, nor behind links.
+            if self.places.work.is_dir() and not any(self.places.links()):
+                self.planner.hashes.save()
         self.cache.trim()
 
 

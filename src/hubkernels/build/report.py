@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,7 +36,12 @@ Report = Callable[[Event], None]
 @contextmanager
 def told_if_long(what: str, report: Report) -> Iterator[None]:
     """Around work that may take long or no time: where it takes long, say meanwhile what goes on."""
-    timer = threading.Timer(LONG_S, report, (Begun(what),))
+
+    def tell() -> None:
+        with contextlib.suppress(BrokenPipeError):  # the thread of the work meets it too
+            report(Begun(what))
+
+    timer = threading.Timer(LONG_S, tell)
     timer.daemon = True
     timer.start()
     try:

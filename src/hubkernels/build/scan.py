@@ -175,7 +175,7 @@ class Scanner:
         files = {*map(self._full, (*paths, *asked_for.there))}
         folders = {*map(self._full, around.folders)}
         moved = self.hashes.written(files) or any(changed_since(path, started) for path in files | folders)
-        moved = moved or came_since(files | folders, started)
+        moved = moved or came_since(files | folders, str(self.root.absolute()), started)
         if clear and not moved and not depends_on_times(texts, source.flags, self.root, self._sha256):
             self.headers.keep(headers, shadows)
             keep(self.store, self._key(source), found)

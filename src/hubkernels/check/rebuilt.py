@@ -20,7 +20,9 @@ def rebuild(project: str, package: str, variants: list[str], jobs: int, environm
     builder = Builder(found, environment, Settings(jobs))
     (chosen,) = find_packages(found, (package,))
     wanted = choose(builder.decide(chosen), chosen, variants)
-    return {each.tag: str(builder.build(chosen, each, _silent).folder.absolute()) for each in wanted}
+    made = {each.tag: str(builder.build(chosen, each, _silent).folder.absolute()) for each in wanted}
+    builder.settle()
+    return made
 
 
 def _silent(_: Event) -> None:

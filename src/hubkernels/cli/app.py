@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -95,7 +96,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wishes = words[: words.index("--")] if "--" in words else words  # known before they are parsed: that may fail too
     try:
         spread = init.spread_backends(words) if words[:1] == ("init",) else words
-        status = _parser(words)(args=list(spread), prog_name="kernel-builder", standalone_mode=False)
+        try:
+            status = _parser(words)(args=list(spread), prog_name="kernel-builder", standalone_mode=False)
+        finally:
+            settle()
+    except SystemExit as leaving:
+        if isinstance(
+            leaving.__context__, BrokenPipeError
+        ):  # typer's way out where the reader has gone, as in `| head`
+            return 128 + signal.SIGPIPE
+        raise
     except OSError as failure:  # the safety net: where one is expected, the error names the way out
         if "--debug" in wishes:
             raise
@@ -117,6 +127,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return fail((usage_problem(failure),), INPUT_WRONG, json="--json" in wishes)
         show()
         return INPUT_WRONG
-    finally:
-        settle()
     return status if isinstance(status, int) else 0

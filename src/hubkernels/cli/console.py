@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,19 +13,8 @@ if TYPE_CHECKING:
     from hubkernels.build.report import Event
 
 
-def _write(text: str, *, err: bool = False) -> None:
-    """Print a line. Ends the program, as the signal would, where the reader has gone: `kernel-builder plan | head`."""
-    try:
-        typer.echo(text, err=err)
-    except BrokenPipeError as gone:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, (sys.stderr if err else sys.stdout).fileno())  # what is left in it is flushed at the end
-        os.close(nowhere)
-        raise SystemExit(128 + signal.SIGPIPE) from gone
-
-
 def say(text: str = "") -> None:
-    _write(text)
+    typer.echo(text)
 
 
 def _dumps(value: object, indent: int | None = None) -> str:
@@ -38,11 +24,11 @@ def _dumps(value: object, indent: int | None = None) -> str:
 
 
 def say_json(value: object) -> None:
-    _write(_dumps(value, indent=2))
+    typer.echo(_dumps(value, indent=2))
 
 
 def note(text: str) -> None:
-    _write(text, err=True)
+    typer.echo(text, err=True)
 
 
 def say_problems(problems: Iterable[Problem]) -> None:

@@ -146,7 +146,7 @@ def _read_tables(reader: Reader, root: Path, form: Form) -> Package:
     edition = _edition(reader.named("general"), form)
     general = reader.below("general", _since(GENERAL_KEYS, edition), GENERAL_KEYS)
     if general is None:
-        if not {"general"} & {*reader.table, *reader.meant}:
+        if reader.lacks("general"):
             reader.miss("missing table [general]")
         general = Defaults({}, ("general",), reader.problems, ())  # its missing keys are no news
     name = _package_name(general)
@@ -220,7 +220,7 @@ def _backends(general: Reader) -> tuple[Backend, ...]:
 
 def _framework(reader: Reader, edition: int) -> Framework:
     present = [name for name in FRAMEWORKS if name in reader.table]
-    if len(present) != 1 and (present or not reader.meant & FRAMEWORKS.keys()):
+    if len(present) > 1 or reader.lacks(*FRAMEWORKS):
         reader.miss(f"exactly one of [{'], ['.join(FRAMEWORKS)}] is needed, found {' and '.join(present) or 'none'}")
     found = []
     for name in present:

@@ -23,7 +23,25 @@ _ARCHS_BY_START = ("-gencode", "--generate-code", "-arch", "--gpu-architecture",
 _NATIVE = frozenset({"-march=native", "-mcpu=native", "-mtune=native"})
 
 
-_TAKES_A_WORD = frozenset({*_SEARCHED, "-include", "-imacros", "-D", "-U", "-x", "-Xassembler", "-Xclang"})
+_TAKES_A_WORD = frozenset(
+    {
+        *_SEARCHED,
+        "-include",
+        "-imacros",
+        "-D",
+        "-U",
+        "-A",
+        "-x",
+        "-L",
+        "-l",
+        "-u",
+        "-z",
+        "-T",
+        "-e",
+        "--param",
+        "-Xlinker",
+    }
+)
 """Flags that take the next word, whatever it is."""
 
 

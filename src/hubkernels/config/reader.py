@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -36,7 +37,7 @@ class Reader:
         self.path = path
         self.problems = problems
         unknown = [key for key in table if key not in known]
-        self.meant = {similar(key, known) for key in unknown}
+        self.meant = {similar(key, known) for key in unknown} - {None}
         for key in unknown:
             hint = "say edition = 5, which has it" if key in later else _ELSEWHERE.get(key)
             self.complain(
@@ -54,8 +55,12 @@ class Reader:
         """Complain that the table is not whole."""
         self.complain(what, *keys, hint=hint)
 
+    def lacks(self, *keys: str) -> bool:
+        """Whether none of the keys is there, as it is or misspelled: that is one fault, not two."""
+        return not {*self.table, *self.meant}.intersection(keys)
+
     def require(self, key: str, hint: str | None = None) -> None:
-        if key not in self.table and key not in self.meant:  # a misspelled key is one fault, not two
+        if self.lacks(key):
             self.miss(f"missing key {key}", key, hint=hint)
 
     def text(self, key: str) -> str | None:
@@ -153,7 +158,7 @@ class Reader:
         value = self.table.get(key)
         if value is None or type(value) is kind:
             return value
-        hint = f'write ["{value}"]' if kind is list and isinstance(value, str | float) else None
+        hint = f"write [{json.dumps(str(value))}]" if kind is list and isinstance(value, str | float) else None
         self.complain(f"{key} must be {_TOML_NAMES[kind]}, found {_shown(value)}", key, hint=hint)
         return None
 

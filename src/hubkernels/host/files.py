@@ -50,18 +50,20 @@ def changed_since(path: str, moment_ns: int) -> bool:
     return max(times) > moment_ns - _TICK_NS
 
 
-def came_since(paths: Iterable[str], moment_ns: int) -> bool:
-    """Whether a folder on the way to one of these full paths, or a link, was put there at or after a moment.
+def came_since(paths: Iterable[str], below: str, moment_ns: int) -> bool:
+    """Whether a folder on the way to one of these full paths, or a link, got a new name at or after a moment.
 
-    What comes into a folder, or goes, sets both of its times; a new name for it sets that of the inode alone.
+    Of a folder below another, ``below``, anything that came into it counts. Above, where others write too, what comes
+    into a folder sets both of its times; a new name for it sets that of the inode alone.
     """
     folders = {os.path.dirname(path) for path in paths}  # noqa: PTH120 - thousands a source
     ways = {above for folder in folders for spelled in (folder, os.path.realpath(folder)) for above in _way(spelled)}
+    tops = (f"{below}/", f"{os.path.realpath(below)}/")
     for path in ways:
         with contextlib.suppress(OSError):
             found = os.lstat(path)
-            renamed = S_ISLNK(found.st_mode) or found.st_ctime_ns != found.st_mtime_ns
-            if renamed and found.st_ctime_ns > moment_ns - _TICK_NS:
+            own = S_ISLNK(found.st_mode) or path.startswith(tops)
+            if (own or found.st_ctime_ns != found.st_mtime_ns) and found.st_ctime_ns > moment_ns - _TICK_NS:
                 return True
     return False
 

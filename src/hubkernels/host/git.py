@@ -29,22 +29,27 @@ def git_state(folder: Path, environment: Mapping[str, str], files: Iterable[str]
         status = _git(folder, environment, "status", "--porcelain", "-z", "--no-renames")
     except EnvironmentLacksError:
         return None
-    if found.status or status.status:
+    lines = found.output.splitlines()
+    if found.status or status.status or len(lines) != 2:  # noqa: PLR2004 - the two that were asked for
         return None
-    top, commit = found.output.splitlines()
+    top, commit = lines
     changed = [os.path.join(top, entry[3:]) for entry in status.output.split("\0") if entry]  # noqa: PTH118 - keeps the slash
-    return {"commit": commit, "dirty": _touches(changed, os.path.realpath(folder), map(os.path.realpath, files))}
+    return {
+        "commit": commit,
+        "dirty": _touches(
+            changed, os.path.realpath(folder), [way for file in files for way in (file, os.path.realpath(file))]
+        ),
+    }
 
 
 def _touches(changed: Iterable[str], folder: str, files: Iterable[str]) -> bool:
-    """Whether changed paths, those of new folders with a slash at the end, lie in a folder or are files."""
+    """Whether changed paths lie in a folder, or are files or what they are below: a new folder, a submodule."""
     made = f"{folder}/build/"
     paths = [path for path in changed if not path.startswith(made)]
-    if any(path.startswith(f"{folder}/") or (path.endswith("/") and folder.startswith(path)) for path in paths):
+    above = tuple(f"{path.rstrip('/')}/" for path in paths)
+    if any(path.startswith(f"{folder}/") for path in paths) or f"{folder}/".startswith(above):
         return True
-    new = tuple(path for path in paths if path.endswith("/"))
-    known = set(paths)
-    return any(file in known or file.startswith(new) for file in files)
+    return any(file in paths or file.startswith(above) for file in files)
 
 
 @dataclass(frozen=True)

@@ -96,8 +96,8 @@ def find_compiler(environment: Mapping[str, str], hashes: FileHashes) -> Compile
         )
     driver = ask_driver(command, environment)
     runtime = _runtime(driver, command)
-    scripts = list(filter(None, map(script_text, command)))  # one may choose by its arguments
-    digest = hashlib.sha256(json.dumps([sorted(text.splitlines()), driver.words(), scripts]).encode())
+    script = script_text(command[-1], hashes.sha256)  # it may choose by its arguments
+    digest = hashlib.sha256(json.dumps([sorted(text.splitlines()), driver.words(), script]).encode())
     for file in (*driver.files(), *map(str, runtime.values())):
         digest.update((hashes.sha256(file) or "").encode())
     return Compiler(command, family, version, digest.hexdigest(), runtime, system)

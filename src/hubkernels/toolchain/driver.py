@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from hubkernels.toolchain.needed import needed_libraries
 
 _TEMPORARY = re.compile(r"\bcc\w{6}\.(?=(?:s|o|res)\b)|\bnull-\w{6,}\.(?=o\b)")
 _FOLDER = re.compile(r"/(?:[^/\s:,=\"]+/+)*")
+_PATH = re.compile(r"/[^\s'\"=:;,()<>|&$`\\]+")
 _SEARCHED = re.compile(r"^COMPILER_PATH=(.*)$", re.MULTILINE)
 _LINKERS = ("collect2", "ld")
 _LTO = ("lto1", "lto-wrapper")
@@ -79,14 +80,22 @@ def ask_driver(command: tuple[str, ...], environment: Mapping[str, str]) -> Driv
     return Driver(commands, ":".join(([searched[1]] if searched else []) + [environment.get("PATH", "")]))
 
 
-def script_text(program: str) -> str | None:
-    """The text of a script, without folders; None for a program."""
+def script_text(program: str, sha256: Callable[[str], str | None]) -> str | None:
+    """The text of a script, with the content of files in the stead of their paths, and no folders; None for a program.
+
+    What lies in a folder is known by what it is read for.
+    """
     try:
         with Path(program).open("rb") as file:
             start = file.read(4)
-            return None if start == b"\x7fELF" else _FOLDER.sub("", (start + file.read()).decode(errors="replace"))
+            text = None if start == b"\x7fELF" else (start + file.read()).decode(errors="replace")
     except OSError:
         return None
+
+    def named(path: re.Match[str]) -> str:
+        return sha256(path[0]) or ("" if Path(path[0]).is_dir() else path[0])
+
+    return text and _PATH.sub(named, text)
 
 
 def _split(line: str) -> tuple[str, ...]:
