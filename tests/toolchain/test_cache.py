@@ -381,6 +381,39 @@ def test_a_precompiled_header_is_refused_when_it_comes(small: SmallProject, cli:
     assert f"{path} is a precompiled header" in ran.err
 
 
+def test_a_folder_of_precompiled_headers_is_refused_too(small: SmallProject, cli: Cli) -> None:
+    """Any file in it will do."""
+    (small.root / "include/kernel.h.gch").mkdir()
+    ran = cli("build", "--project", small.root)
+    assert ran.code == 2
+    assert "include/kernel.h.gch is a precompiled header" in ran.err
+
+
+@pytest.mark.parametrize("flags", ['"-include", "config.h"', '"-Iinclude/h"', '"-Ithird_party/tbb/include"'])
+def test_words_of_flags_that_define_nothing_scan_nothing_again(
+    small: SmallProject, cli: Cli, compiler: Compiler, flags: str
+) -> None:
+    """libstdc++ asks for <tbb/tbb.h> in a macro: a macro of such a word would change the name."""
+    kernel, toml = small.root / "cpu/kernel.cpp", small.root / "build.toml"
+    kernel.write_text(f"#include <cstdint>\n// #include the header first\n{kernel.read_text()}")
+    (small.root / "include/config.h").touch()
+    toml.write_text(toml.read_text().replace("[kernel.cpu]", f"[kernel.cpu]\ncxx-flags = [{flags}]"))
+    assert cli("build", "--project", small.root).code == 0
+    compiler.runs()
+    assert cli("build", "--project", small.root).out.startswith("up to date")
+    assert compiler.runs() == NONE
+
+
+def test_a_new_name_for_a_header_changes_no_build(small: SmallProject, tmp_path: Path) -> None:
+    """As other environments make, that take files from one cache: the file's time changes, and not its content."""
+    driver = tmp_path / "driver"
+    link = "ln -f include/kernel.h include/another; chmod g+w cpu/kernel.cpp"
+    driver.write_text(f'#!/bin/sh\ncase "$*" in *" -c cpu/"*) {link} ;; esac\nexec g++ "$@"\n')
+    driver.chmod(0o755)
+    done = build(small, CXX=str(driver))
+    assert done.code == 0, done.err
+
+
 def test_a_source_for_this_machines_processor_is_not_shared_with_another(
     small: SmallProject, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

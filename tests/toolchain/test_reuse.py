@@ -38,6 +38,7 @@ class Change:
     edit: Edit
     include: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
+    before: Edit = lambda _: None
 
 
 def write(path: str, text: str) -> Edit:
@@ -51,6 +52,14 @@ def write(path: str, text: str) -> Edit:
 def asking(question: str, before: str = "") -> str:
     then = "int64_t answer() { return 1; }\n#else\nint64_t answer() { return 2; }\n#endif\n"
     return f'{before}#include "kernel.h"\n#if {question}\n{then}'
+
+
+def lead(link: str, to: str) -> Edit:
+    def edit(root: Path) -> None:
+        (root / link).unlink(missing_ok=True)
+        (root / link).symlink_to(to)
+
+    return edit
 
 
 def make_older(path: str) -> Edit:
@@ -100,6 +109,34 @@ CHANGES = {
         lambda root: (root / "include/sub").symlink_to("../other/sub"),
         include=("late",),
     ),
+    "a header that is read once is named in two ways": Change(
+        '#include "kernel.h"\n#include "../include/hk/v.h"\n#include "hk/v.h"\nint64_t answer() { return V; }\n',
+        {"include/hk/v.h": f"#pragma once\n{ONE}"},
+        write("cpu/hk/v.h", f"#undef V\n{TWO}"),
+    ),
+    "a link leads to another folder": Change(
+        '#include "kernel.h"\n#include <v1/x.h>\n#include <cur/x.h>\nint64_t answer() { return V; }\n',
+        {"include/v1/x.h": f"#pragma once\n{ONE}", "include/v2/x.h": f"#undef V\n{TWO}"},
+        lead("include/cur", "v2"),
+        before=lead("include/cur", "v1"),
+    ),
+    "the next of an equal name is another": Change(
+        RETURNS_V,
+        {
+            "include/v.h": "#pragma once\n#ifndef V\n#define V 1\n#endif\n#include_next <v.h>\n",
+            "late/v.h": "#pragma once\n#ifndef V\n#define V 1\n#endif\n#include_next <v.h>\n",
+            "last/v.h": "",
+        },
+        write("late/v.h", f"#undef V\n{TWO}"),
+        include=("late", "last"),
+    ),
+    "two folders of the search are one no more": Change(
+        RETURNS_V,
+        {"include/v.h": "#include_next <v.h>\n", "late/v.h": ONE, "other/v.h": TWO},
+        lead("same", "other"),
+        include=("same", "late"),
+        before=lead("same", "include"),
+    ),
     "the number of a line hangs on an answer": Change(
         '#include "kernel.h"\n#define NAME "opt.h"\n#if __has_include(NAME)\n#line 500\n#endif\n'
         "int64_t answer() { return __builtin_LINE(); }\n",
@@ -140,11 +177,28 @@ def assert_as_clean(cli: Cli, made: SmallProject, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_change_is_seen(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Change) -> None:
     made = project(tmp_path / "project", change.kernel, change.files, change.include, change.flags)
+    change.before(made.root)
     assert_as_clean(cli, made, monkeypatch)
     before = digest_folder(made.artifact)
     change.edit(made.root)
     assert_as_clean(cli, made, monkeypatch)
     assert digest_folder(made.artifact) != before
+
+
+def test_clang_reads_a_copy_where_it_passed_over_a_link(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if shutil.which("clang++") is None:
+        pytest.skip("clang++ is not installed")
+    monkeypatch.setenv("CXX", "clang++")
+    kernel = '#include "kernel.h"\n#include <a/x.h>\n#undef V\n#include <b/x.h>\n#ifndef V\n#define V 3\n#endif\n'
+    made = project(tmp_path / "project", f"{kernel}int64_t answer() {{ return V; }}\n", {"include/a/x.h": TWIN})
+    (made.root / "include/b").mkdir()
+    (made.root / "include/b/x.h").symlink_to("../a/x.h")
+    assert_as_clean(cli, made, monkeypatch)
+    (made.root / "include/b/x.h").unlink()
+    shutil.copy2(made.root / "include/a/x.h", made.root / "include/b/x.h")
+    assert_as_clean(cli, made, monkeypatch)
 
 
 def drive(path: Path, while_asked: str, source: str = "kernel.cpp") -> str:

@@ -21,7 +21,8 @@ HAS = b"#define HAS(x) __has_include(x)\n"
         (b'#if 0\n#if __has_include/* */("a.h")\n#endif\n#endif', {"a.h"}),
         (b'#if __has_\\\ninclude("a.h")', {"a.h"}),
         (b'#if __has_inc\\ \t\r\nlude("a.h")', {"a.h"}),
-        (b'#if __has_inc??/\nlude("a.h")', {"a.h"}),
+        (b"#if __has_include(<no/*such.h>)\n#if __has_include(<a.h>)\n/* */", {"no/*such.h", "a.h"}),
+        (b"// why\\?\n#if __has_include(<a.h>)", {"a.h"}),
         (HAS + b"#if HAS(<a.h>)", {"a.h"}),
         (HAS + b"#undef HAS\n#define HAS(x) 0\n#ifdef HAS\n#endif", set()),
         (b"#if defined(__has_include) && defined __has_include\n#elifdef __has_include\n#endif", set()),
@@ -49,6 +50,8 @@ def test_names_that_a_text_tells(text: bytes, names: set[str]) -> None:
         HAS + b"#define TOO(x) HAS(x)\n#if TOO(<a.h>)",
         HAS + b"#define ASK HAS\n#if ASK(<a.h>)",
         b"#define BOTH(x, y) __has_include(x)\n#if BOTH(<a.h>, 1)",
+        HAS + b"#define DIR a\n#if HAS(<DIR/x.h>)",
+        b"#define HAS __has_include(<linux/x.h>)\n#if HAS",
         b"#define HAS(name) __has_include(<name/x.h>)\n#if HAS(a)",
         b"#define NAME a\n#define HAS __has_include(<NAME/x.h>)\n#if HAS",
         b'const char* s = "/*";\n#if __has_include(OPT)\n/* */',
@@ -70,6 +73,8 @@ def test_a_flag_that_defines_a_word_of_a_name_is_not_clear(flags: tuple[str, ...
     texts = {"x.h": b"#define HAS __has_include(<DIR/x.h>)\n#if HAS"}
     assert ask(texts, ()).clear
     assert not ask(texts, flags).clear
+    for other in (("-include", "DIR.h"), ("-IDIR/include",), ("-DOTHER=DIR",)):
+        assert ask(texts, other).clear
 
 
 def test_a_flag_that_asks_is_not_clear() -> None:

@@ -123,7 +123,7 @@ def test_an_empty_list_of_headers_holds(store: Store, tmp_path: Path) -> None:
 
 
 def test_the_newest_lists_of_a_source_are_kept_once_each(store: Store) -> None:
-    lists = [Includes({"a.cpp": str(number)}, "h", ("include/x.h",), "s", reads_id=True) for number in range(10)]
+    lists = [Includes({"a.cpp": str(number)}, {}, "h", ("include/x.h",), "s", reads_id=True) for number in range(10)]
     for entry in (*lists, lists[4]):
         keep(store, "key", entry)
     assert recall(store, "key") == [lists[number] for number in (4, 9, 8, 7, 6, 5, 3, 2)]
@@ -132,6 +132,7 @@ def test_the_newest_lists_of_a_source_are_kept_once_each(store: Store) -> None:
 
 RIGHT = {
     "own": {"a.cpp": "1"},
+    "named": {},
     "headers": "h",
     "absent": ["include/x.h"],
     "shadows": "s",
@@ -147,6 +148,8 @@ RIGHT = {
         [7, {}],
         [{**RIGHT, "own": {"a.cpp": 1}}],
         [{**RIGHT, "own": ["a.cpp"]}],
+        [{**RIGHT, "named": {"a.h": 1}}],
+        [{**RIGHT, "named": None}],
         [{**RIGHT, "headers": None}],
         [{**RIGHT, "absent": "x"}],
         [{**RIGHT, "absent": [1]}],
@@ -156,7 +159,7 @@ RIGHT = {
     ],
 )
 def test_a_list_of_another_shape_is_none(store: Store, wrong: object) -> None:
-    right = Includes({"a.cpp": "1"}, "h", ("include/x.h",), "s", reads_id=True)
+    right = Includes({"a.cpp": "1"}, {}, "h", ("include/x.h",), "s", reads_id=True)
     keep(store, "key", right)
     (name,) = (path.name for path in store.folder.glob("*/*.includes"))
     store.put(name, json.dumps([RIGHT]).encode())

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from hubkernels.build.asks import code
 from hubkernels.build.names import named_in
 from hubkernels.build.once import depends_on_times
 from hubkernels.build.search import Search
@@ -30,6 +31,7 @@ def why(text: bytes, preprocessed: str = "", flags: tuple[str, ...] = ()) -> str
         rb'asm("\t.include\t\"t.s\"\n");',
         rb'asm("nop; .in" "clude \"t.s\"");',
         b"const char* when = __TIMESTAMP__;",
+        b"// why??/\n",
     ],
 )
 def test_a_text_that_brings_in_more_is_refused(text: bytes) -> None:
@@ -63,9 +65,11 @@ ONCE = b"#pragma once\n"
 @pytest.mark.parametrize(
     ("files", "depends"),
     [
-        ({"s.cpp": b'#include "x.h"\n#include <x.h>\n', "x.h": ONCE, "a/x.h": ONCE}, True),
-        ({"s.cpp": b'#include "x.h"\n#include <x.h>\n', "x.h": b"int x;\n", "a/x.h": b"int x;\n"}, False),
-        ({"s.cpp": b'#include "x.h"\n#include <y.h>\n', "x.h": ONCE, "a/y.h": b"int y;\n"}, False),
+        ({"x.h": ONCE, "a/x.h": ONCE}, True),
+        ({"x.h": b"#pragma /* */ once\n", "a/x.h": b"#pragma /* */ once\n"}, True),
+        ({"x.h": b"int x;\n", "a/x.h": b"int x;\n"}, False),
+        ({"x.h": b"int x;\n", "a/x.h": b"int x;\n", "s.cpp": b"%:import <x.h>\n"}, True),
+        ({"x.h": ONCE, "a/y.h": b"int y;\n"}, False),
         ({"s.cpp": b"#include MACRO\n", "x.h": ONCE}, True),
         ({"s.cpp": b"#include MACRO\n", "x.h": b"int x;\n"}, False),
         ({"s.cpp": b"#include/* */MACRO\n", "x.h": ONCE}, True),
@@ -82,8 +86,18 @@ def test_of_equal_files_that_are_read_once_times_decide(
     (tmp_path / "a").mkdir()
     for path, text in files.items():
         (tmp_path / path).write_bytes(text)
-    read = {path: text for path, text in files.items() if not path.startswith("a/")}
-    assert depends_on_times(read, ("-Ia",), tmp_path, lambda path: hash_file(tmp_path / path)) == depends
+    codes = {path: code(text) for path, text in files.items() if not path.startswith("a/")}
+    named = [path for path in files if path.startswith("a/")]
+    assert depends_on_times(codes, named, tmp_path, lambda path: hash_file(tmp_path / path)) == depends
+
+
+def test_a_link_to_a_file_that_is_read_once_may_become_another(tmp_path: Path) -> None:
+    """clang goes by inodes: a copy of it would be read too."""
+    (tmp_path / "x.h").write_bytes(ONCE)
+    (tmp_path / "y.h").symlink_to("x.h")
+    digest = {"x.h": "1", "y.h": "1", "./x.h": "1"}
+    assert depends_on_times({"x.h": ONCE}, ["y.h"], tmp_path, digest.get)
+    assert not depends_on_times({"x.h": ONCE}, ["./x.h"], tmp_path, digest.get)
 
 
 def test_where_headers_are_looked_for(tmp_path: Path) -> None:
@@ -99,6 +113,6 @@ def test_where_headers_are_looked_for(tmp_path: Path) -> None:
     names = search.names(paths, roots)
     assert {"hk/x.h", "x.h", "y.h", "s.cpp"} <= names
     near = search.near(roots, names)
-    assert near.absent >= {"src/x.h", "src/hk", "inc/y.h", "hk"}
+    assert near.absent >= {"src/x.h", "src/hk", "inc/y.h", "./hk"}
     assert f"{tmp_path}/sys/y.h" in search.far(paths).absent
     assert not any(path.startswith(late) for path in search.far([f"{late}/y.h"]).absent)

@@ -7,11 +7,12 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-_SPLICE = re.compile(rb"(?:\\|\?\?/)[ \t\v\f\r]*\n")
-_SPLICED_WORD = re.compile(rb"(?:\\|\?\?/)[ \t\v\f\r]*\n\w")
+_SPLICE = re.compile(rb"\\[ \t\v\f\r]*\n")
+_SPLICED_WORD = re.compile(rb"\\[ \t\v\f\r]*\n\w")
 _TOKEN = re.compile(
     rb"""(?P<comment>//[^\n]*|/\*.*?(?:\*/|\Z))
     |(?:u8|[uUL])?R"(?P<raw>[^ ()\\\t\v\f\n]{0,16})\(.*?\)(?P=raw)"
+    |(?:\b__has_\w+\s*\(|(?:\#|%:)\s*(?:include(?:_next)?|import|embed))\s*<[^>\n]*>  # a name may have /* in it
     |[A-Za-z_]\w*
     |[0-9](?:[\w.]|'\w)*
     |"(?:\\.|[^"\\\n])*(?:"|(?=\n)|\Z)  # in what is skipped a quote may stand alone: it takes the rest of its line
@@ -22,7 +23,8 @@ _TOKEN = re.compile(
 _ADJACENT = re.compile(rb'(?<!\\)"\s*(?:u8|[uUL])?"')
 _WORDS = re.compile(rb"__has_(?:include(?:_next)?|embed)\b")
 _OPERAND = re.compile(rb'\s*\(\s*(?:<([^>\n]+)>|"([^"\n]+)")\s*\)')
-_MACRO_FLAG = re.compile(rb"^-[DU]")
+_PREDEFINED = (b"linux", b"unix")
+"""Words of names that compilers define, where GNU's dialect is asked for."""
 _WORD = re.compile(rb"[A-Za-z_]\w*")
 _WHETHER = re.compile(rb"(?:\bdefined\s*\(?|#\s*(?:(?:el)?ifn?def|define|undef))\s*\Z")
 _DEFINE = re.compile(rb"[ \t]*(?:\#|%:)[ \t]*define[ \t]+(\w+)(?:\(([^)\n]*)\))?")
@@ -93,23 +95,30 @@ def asked(
             names.add(name)
             if operand[2] is not None:
                 nearby.add((name, path))
-            fixed = operand[1] is None or not _made_of_macros(text, found.start(), operand[1], flags, own_texts)
+            define = _DEFINE.match(text, text.rfind(b"\n", 0, found.start()) + 1)
+            literal = operand[1] is None or (define is None and _WORDS.fullmatch(found[0]) is not None)
+            fixed = literal or not _made_of_macros(operand[1], define, flags, own_texts)
             clear &= fixed and found[0] != b"__has_embed"
     return Asked(frozenset(names), frozenset(nearby), clear, frozenset(quiet))
 
 
-def _made_of_macros(text: bytes, at: int, name: bytes, flags: Sequence[str], own: Iterable[bytes]) -> bool:
-    """Whether a name in angles may change: in a definition its words are replaced like any other.
+def _made_of_macros(name: bytes, define: re.Match[bytes] | None, flags: Sequence[str], own: Iterable[bytes]) -> bool:
+    """Whether a name in angles may change: in a definition, or handed to a macro, its words are replaced like others.
 
     own: texts that may define one; those of the toolchain define no word that stands in a name of a header.
     """
-    define = _DEFINE.match(text, text.rfind(b"\n", 0, at) + 1)
-    if define is None:
-        return False
     words = _WORD.findall(name)
-    given = {word for flag in flags for word in _WORD.findall(_MACRO_FLAG.sub(b"", os.fsencode(flag)))}
+    given = {*_PREDEFINED, *_given(flags), *_WORD.findall((define[2] if define else None) or b"")}
     defined = re.compile(rb"define[ \t]+(?:%s)\b" % b"|".join(words))
-    return not given.union(_WORD.findall(define[2] or b"")).isdisjoint(words) or any(map(defined.search, own))
+    return bool(words) and (not given.isdisjoint(words) or any(map(defined.search, own)))
+
+
+def _given(flags: Sequence[str]) -> Iterator[bytes]:
+    """The macros that flags define or undefine."""
+    for before, word in zip(("", *flags), flags, strict=False):
+        whole = before + word if before in {"-D", "-U"} else word
+        if whole.startswith(("-D", "-U")):
+            yield from _WORD.findall(os.fsencode(whole[2:]))[:1]
 
 
 def _may_ask(text: bytes) -> bool:

@@ -18,7 +18,7 @@ from hubkernels.host.files import FileHashes
 from hubkernels.host.store import Store
 from hubkernels.toolchain.cpu import Toolchain
 
-_FORM = 4  # of lists and headers; other forms have other names in the store
+_FORM = 5  # of lists and headers; other forms have other names in the store
 _CANDIDATES = 8
 """Lists kept of one source: its headers differ between branches, and between releases of torch."""
 
@@ -27,8 +27,9 @@ _CANDIDATES = 8
 class Includes:
     """What one source reads.
 
-    own: path as the compiler spells it, and SHA-256; the source first. headers: hash of the list of all others. What is
-    there and only asked for is among them.
+    own: path as the compiler spells it, and SHA-256; the source first. named: in the same way, files that these name
+    and that were not read, as they may be when they change. headers: hash of the list of all others. What is there and
+    only asked for is among them.
     absent: what is not there (`search.is_absent`), and would be read instead of one of these if it were, or is asked
     for. shadows: hash of the list of such paths in the toolchain's folders.
     reads_id: whether the op id takes part in compiling the source.
@@ -36,6 +37,7 @@ class Includes:
     """
 
     own: Mapping[str, str]
+    named: Mapping[str, str]
     headers: str
     absent: tuple[str, ...]
     shadows: str
@@ -151,8 +153,10 @@ def _is_entry(entry: object) -> bool:
     """Whether it has the form of a list: what is damaged under a right checksum is as none."""
     if not isinstance(entry, dict) or entry.keys() != Includes.__dataclass_fields__.keys():
         return False
-    own, absent = entry["own"], entry["absent"]
-    texts = (*own, *own.values(), *absent) if isinstance(own, dict) and isinstance(absent, list) else (None,)
+    own, named, absent = entry["own"], entry["named"], entry["absent"]
+    if not (isinstance(own, dict) and isinstance(named, dict) and isinstance(absent, list)):
+        return False
+    texts = (*own, *own.values(), *named, *named.values(), *absent)
     hashes = (entry["headers"], entry["shadows"], entry["text"])
     return all(isinstance(text, str) for text in (*texts, *hashes)) and isinstance(entry["reads_id"], bool)
 

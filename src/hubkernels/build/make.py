@@ -129,7 +129,5 @@ class Job:
 
 def _relative(paths: Iterable[str], root: Path) -> list[str]:
     """Paths as the user spells them: those in the project from its root."""
-    return sorted(
-        os.path.relpath(path, root) if not path.startswith("/") or path.startswith(f"{root}/") else path
-        for path in paths
-    )
+    spelled = (os.path.abspath(path) for path in paths)  # noqa: PTH100 - a `..` after a link stays what it leads to
+    return sorted({os.path.relpath(path, root) if path.startswith(f"{root}/") else path for path in spelled})

@@ -17,15 +17,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hubkernels.build.asks import asked
+from hubkernels.build.asks import asked, code
 from hubkernels.build.failure import Failure, explain_failures
 from hubkernels.build.includes import Headers, Includes, keep, recall
+from hubkernels.build.names import named_in
 from hubkernels.build.once import depends_on_times
 from hubkernels.build.search import PRECOMPILED, Around, Search, is_absent, search_folders
 from hubkernels.build.sources import Source
 from hubkernels.build.unseen import unseen
 from hubkernels.host.cpu import cpu_identity
-from hubkernels.host.files import FileHashes, came_since, changed_since, read_errors, read_regular
+from hubkernels.host.files import FileHashes, came_since, changed_since, inode_of, read_errors, read_regular
 from hubkernels.host.process import run
 from hubkernels.host.store import Store
 from hubkernels.model.variant import Variant
@@ -111,7 +112,7 @@ class Scanner:
         known = [found for found in lists if found]
         if len(known) < len(lists):
             return None
-        own = {path for found in known for path in found.own}
+        own = {path for found in known for path in (*found.own, *found.named)}
         absent = {path for found in known for path in found.absent}
         folders = {path for path in absent if path.endswith("/")}  # where a file may come to be
         files = own | {path.rstrip("/") for path in folders}
@@ -122,7 +123,10 @@ class Scanner:
         flags = [self.tools.portable(word) for word in self._flags(source)]
         # The compiler leaves out folders of its own that are not there: one that comes to be may hold what comes first.
         system = [self.tools.portable(str(folder)) for folder in self.tools.compiler.system]
-        words = [source.path, self._sha256(source.path), self.tools.compiler.fingerprint, flags, system]
+        folders = (*search_folders(source.flags), *self._toolchain_folders())
+        inodes = [inode_of(self._full(folder)) for folder in folders]
+        one = [inodes.index(inode) for inode in inodes]  # the compiler looks once in folders that are one
+        words = [source.path, self._sha256(source.path), self.tools.compiler.fingerprint, flags, system, one]
         return _hash(json.dumps(words))
 
     def _flags(self, source: Source) -> tuple[str, ...]:
@@ -133,7 +137,11 @@ class Scanner:
 
     def _holds(self, found: Includes) -> bool:
         return (
-            all((self._sha256(path) or "") == digest for path, digest in found.own.items())
+            all(
+                (self._sha256(path) or "") == digest
+                for files in (found.own, found.named)
+                for path, digest in files.items()
+            )
             and all(is_absent(self._full(path)) for path in found.absent)
             and self.headers.hold(found.headers)
             and self.headers.lack(found.shadows)
@@ -153,30 +161,35 @@ class Scanner:
             self._refuse_unseen(source, texts)
             search = Search(self.root, source.flags, self._toolchain_folders())
             roots = search.roots(own)
-            names = search.names(paths, roots)
-            near = search.near(roots, names)
+            near = search.near(roots, search.names(paths, roots))
             _refuse_precompiled(near)
             asked_for, clear = self._asked_for(source, search, roots, paths, own)
+            codes = {path: code(text) for path, text in texts.items()}
+            names = {(name, path) for path, text in codes.items() for name in named_in(text) if _is_name(name)}
+            named_at = search.named(names, every=any(b"include_next" in text for text in codes.values()))
+            named = sorted(path for path in named_at.there.difference(own) if not self.headers.owns(path))
+            clear = clear and not depends_on_times(codes, named, self.root, self._sha256)
             text = "" if clear else self._preprocessed(source)
         except _RefusedError as refusal:
             return Failure(source.path, self.variant.tag, str(refusal))
-        around = near | search.far(paths) | asked_for
+        around = near | search.far(paths) | asked_for | named_at
         own += sorted(path for path in asked_for.there.difference(own) if not self.headers.owns(path))
         headers = self.headers.listed(path for path in {*paths, *asked_for.there} if self.headers.owns(path))
         shadows = self.headers.listed_absent(path for path in around.absent if self.headers.owns(path))
         found = Includes(
             {path: self._sha256(path) or "" for path in own},
+            {path: self._sha256(path) or "" for path in named if path not in own},
             headers.digest,
             tuple(sorted(path for path in around.absent if not self.headers.owns(path))),
             shadows.digest,
             any(ID_MACRO in text for text in texts.values()) or any(ID_MACRO.decode() in flag for flag in source.flags),
             text and _hash(text),
         )
-        files = {*map(self._full, (*paths, *asked_for.there))}
+        files = {*map(self._full, (*paths, *asked_for.there, *named))}
         folders = {*map(self._full, around.folders)}
         moved = self.hashes.written(files) or any(changed_since(path, started) for path in files | folders)
         moved = moved or came_since(files | folders, str(self.root.absolute()), started)
-        if clear and not moved and not depends_on_times(texts, source.flags, self.root, self._sha256):
+        if clear and not moved:
             self.headers.keep(headers, shadows)
             keep(self.store, self._key(source), found)
         return found
@@ -244,8 +257,14 @@ class _RefusedError(Exception):
     """Why a source cannot be scanned, in words."""
 
 
+def _is_name(name: str) -> bool:
+    """Whether a file may be looked for under it in folders."""
+    return bool(name) and not name.startswith("/") and "\0" not in name
+
+
 def _refuse_precompiled(near: Around) -> None:
-    if made := sorted(path for path in near.there if path.endswith(PRECOMPILED)):
+    folders = (path.removesuffix("/") for path in near.absent if path.endswith("/"))  # of which any file will do
+    if made := sorted(path for path in (*near.there, *folders) if path.endswith(PRECOMPILED)):
         why = "the compiler would read it in the header's stead, and does not list it; delete it"
         raise _RefusedError(f"{made[0]} is a precompiled header: {why}")
 

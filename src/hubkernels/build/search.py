@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -13,16 +13,25 @@ SEARCH_FLAGS = ("-I", "-isystem", "-iquote", "-idirafter")
 PRECOMPILED = (".gch", ".pch")
 """Ends of what a compiler reads in the stead of a header beside it."""
 
-_SEARCH_FLAG = re.compile(rf"(?:{'|'.join(SEARCH_FLAGS)})(.*)", re.DOTALL)
+_SEARCH_FLAG = re.compile(rf"({'|'.join(SEARCH_FLAGS)})(.*)", re.DOTALL)
 
 
 def search_folders(flags: Sequence[str]) -> Iterator[str]:
     """The folders that flags name for headers, in either spelling: ``-Ia``, ``-isystem b``."""
+    return (folder for _, folder in _searches(flags))
+
+
+def _folders_of(wanted: str, flags: Sequence[str]) -> Iterator[str]:
+    return (folder for flag, folder in _searches(flags) if flag == wanted)
+
+
+def _searches(flags: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Flags of the search, each with its folder."""
     words = iter(flags)
     for word in words:
         found = _SEARCH_FLAG.fullmatch(word)
-        if found and (folder := found[1] or next(words, "")):
-            yield folder.rstrip("/") or "/"
+        if found and (folder := found[2] or next(words, "")):
+            yield found[1], folder.rstrip("/") or "/"
 
 
 @dataclass(frozen=True)
@@ -125,6 +134,33 @@ class Search:
         ]
         return look(self.root, earlier)
 
+    def named(self, names: Collection[tuple[str, str]], *, every: bool) -> Around:
+        """What files of the project may mean by names, each given with the file that has it, and by those of flags.
+
+        there: the first of each, looked for as the compiler may; with ``every`` those behind it too: ``include_next``.
+        """
+        beside = {(os.path.dirname(path) or ".", name) for name, path in names}  # noqa: PTH120 - as it is spelled
+        beside |= {(".", name) for name in _included(self.flags)}
+        wanted = {name for _, name in beside}
+        quoted, angled = self._order()
+        around = look(self.root, {*product(quoted, wanted), *beside})
+        if every:
+            return around
+        found = {self._first((place, *quoted), name, around) for place, name in beside}
+        found |= {self._first(order, name, around) for order in (quoted, angled) for name in wanted}
+        return Around(frozenset(path for path in found if path), around.absent, around.folders)
+
+    def _order(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The folders of the search, in order: for names in quotes, and for those in angles."""
+        by_flag = {flag: tuple(_folders_of(flag, self.flags)) for flag in SEARCH_FLAGS}
+        angled = (*by_flag["-I"], *by_flag["-isystem"], *self.given, *by_flag["-idirafter"])
+        return (*by_flag["-iquote"], *angled), angled
+
+    @staticmethod
+    def _first(folders: Iterable[str], name: str, around: Around) -> str | None:
+        places = (name if folder == "." and "/" not in name else f"{folder}/{name}" for folder in folders)
+        return next((place for place in places if place in around.there), None)
+
     def asked(self, roots: Iterable[str], names: Iterable[str], nearby: Iterable[tuple[str, str]]) -> Around:
         """What lies where names are asked for, each folder counting: which one answers depends on who asks.
 
@@ -137,6 +173,15 @@ class Search:
         """Folders, and where links lead: g++ tells a header of the system by either, whichever is shorter."""
         full = ((folder, os.path.join(self.root, folder)) for folder in folders)  # noqa: PTH118
         return dict.fromkeys(each for folder, place in full for each in (folder, os.path.realpath(place)))
+
+
+def _included(flags: Sequence[str]) -> Iterator[str]:
+    """The files that flags include."""
+    for before, word in zip(("", *flags), flags, strict=False):
+        if before in {"-include", "-imacros"}:
+            yield word
+        elif found := re.fullmatch(r"-(?:include|imacros)(.+)", word):
+            yield found[1]
 
 
 def _below(path: str, roots: Iterable[str]) -> dict[str, str]:

@@ -30,6 +30,8 @@ def unseen(
     codes = {path: code(text) for path, text in texts.items()}
     codes["a flag"] = " ".join(flags).encode(errors="surrogateescape")
     times = _CLOCK if compiler.family == "clang" and compiler.version < _HEEDS_EPOCH else _STAMP
+    if path := next((path for path, text in texts.items() if b"??/" in text), None):
+        return f"{path} has ??/, which is a backslash in some standards of C++ and none in others: leave it out"
     for path, text in codes.items():
         if time_of := times.search(text):
             word = time_of[0].decode()

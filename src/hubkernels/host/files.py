@@ -37,6 +37,15 @@ def stamp(path: str) -> Stamp | None:
     return (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino) if S_ISREG(found.st_mode) else None
 
 
+def inode_of(path: str) -> tuple[int, int] | str:
+    """What is equal for two paths of one file; the path where there is none."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - hundreds a build
+    except (OSError, ValueError):
+        return path
+    return (found.st_dev, found.st_ino)
+
+
 def changed_since(path: str, moment_ns: int) -> bool:
     """Whether a file, or a link to one, changed at or after a moment, as far as file systems' ticks tell; or is gone.
 
@@ -117,8 +126,15 @@ class FileHashes:
 
     def written(self, paths: Iterable[str] | None = None) -> set[str]:
         """Those of them, or of these, that were written, or went, since they were read."""
-        known = self._stamps
-        return {path for path in (known if paths is None else paths) if path in known and stamp(path) != known[path]}
+        known = self._stamps if paths is None else {path: self._stamps[path] for path in paths if path in self._stamps}
+        return {path for path, before in known.items() if self._differs(path, before)}
+
+    def _differs(self, path: str, before: Stamp) -> bool:
+        """A new name or mode changes no content, and of the stamp one time alone."""
+        now = stamp(path)
+        if now is None or (now[0], now[1], now[3]) != (before[0], before[1], before[3]):
+            return True
+        return now != before and hash_file(Path(path)) != self._fresh[path]
 
     def renew(self) -> None:
         """Look at every file anew: what was read earlier in this run may have changed since."""

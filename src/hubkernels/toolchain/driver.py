@@ -6,6 +6,7 @@ A driver adds flags from its configuration, from specs files, from the environme
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -81,9 +82,9 @@ def ask_driver(command: tuple[str, ...], environment: Mapping[str, str]) -> Driv
 
 
 def script_text(program: str, sha256: Callable[[str], str | None]) -> str | None:
-    """The text of a script, with the content of files in the stead of their paths, and no folders; None for a program.
+    """The text of a script, with the content of programs instead of their paths, and no folders; None for a program.
 
-    What lies in a folder is known by what it is read for.
+    What lies in a folder is known by what it is read for, and so are other files: a script may write to one.
     """
     try:
         with Path(program).open("rb") as file:
@@ -93,7 +94,9 @@ def script_text(program: str, sha256: Callable[[str], str | None]) -> str | None
         return None
 
     def named(path: re.Match[str]) -> str:
-        return sha256(path[0]) or ("" if Path(path[0]).is_dir() else path[0])
+        if Path(path[0]).is_dir():
+            return ""
+        return (sha256(path[0]) if os.access(path[0], os.X_OK) else None) or path[0]
 
     return text and _PATH.sub(named, text)
 
