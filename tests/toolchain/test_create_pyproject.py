@@ -317,6 +317,10 @@ def test_what_it_writes_passes_the_formatter_and_the_linter(project: SmallProjec
 def test_a_workspace_is_exported_first(cli: Cli, tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     ran = cli("create-pyproject", root, tmp_path)
+    assert (ran.code, "a CMake tree is for one package" in ran.err) == (2, True)
+    one = tmp_path / "one"
+    assert cli("init", one, "--workspace", "--name", "owner/my-kernel").code == 0
+    ran = cli("create-pyproject", one, tmp_path / "tree")
     assert ran.code == 2
     assert "`kernel-builder export` writes upstream's form first" in ran.err
 

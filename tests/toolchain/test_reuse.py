@@ -205,7 +205,8 @@ def drive(path: Path, while_asked: str, source: str = "kernel.cpp") -> str:
     """A compiler that runs a script after it has told what a source reads, once."""
     armed = path.parent / "armed"
     armed.touch()
-    script = f"case \"$*\" in *' -M '*{source}) [ ! -e {armed} ] || {{ rm {armed}; {while_asked}; }} ;; esac"
+    mark = "${0%/*}/armed"  # no path of a file: those that a script names are part of it
+    script = f"case \"$*\" in *' -M '*{source}) [ ! -e {mark} ] || {{ rm {mark}; {while_asked}; }} ;; esac"
     path.write_text(f'#!/bin/sh\ng++ "$@" || exit\n{script}\n')
     path.chmod(0o755)
     time.sleep(0.02)  # so that nothing else was written at the time of the scan
@@ -262,7 +263,7 @@ def test_a_header_of_the_compilers_own_that_comes_while_it_compiles_is_in_no_obj
         (tmp_path / f"own{number}/v.h").write_text(line)
     (tmp_path / "own1/v.h").unlink()
     driver, own = tmp_path / "driver", f"-isystem {tmp_path}/own1 -isystem {tmp_path}/own2"
-    come = f"[ ! -e {tmp_path}/armed ] || echo '{ONE.strip()}' > {tmp_path}/own1/v.h"
+    come = f"[ ! -e ${{0%/*}}/armed ] || echo '{ONE.strip()}' > {tmp_path}/own1/v.h"
     driver.write_text(f'#!/bin/sh\ncase "$*" in *" -c "*kernel.cpp*) {come} ;; esac\nexec g++ "$@" {own}\n')
     driver.chmod(0o755)
     (tmp_path / "armed").touch()

@@ -6,7 +6,6 @@ A driver adds flags from its configuration, from specs files, from the environme
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import shutil
@@ -19,7 +18,7 @@ from hubkernels.toolchain.needed import needed_libraries
 
 _TEMPORARY = re.compile(r"\bcc\w{6}\.(?=(?:s|o|res)\b)|\bnull-\w{6,}\.(?=o\b)")
 _FOLDER = re.compile(r"/(?:[^/\s:,=\"]+/+)*")
-_PATH = re.compile(r"/[^\s'\"=:;,()<>|&$`\\]+")
+_PATH = re.compile(r"(?:>>?\s*)?/[^\s'\"=:;,()<>|&$`\\]+")
 _SEARCHED = re.compile(r"^COMPILER_PATH=(.*)$", re.MULTILINE)
 _LINKERS = ("collect2", "ld")
 _LTO = ("lto1", "lto-wrapper")
@@ -82,9 +81,9 @@ def ask_driver(command: tuple[str, ...], environment: Mapping[str, str]) -> Driv
 
 
 def script_text(program: str, sha256: Callable[[str], str | None]) -> str | None:
-    """The text of a script, with the content of programs instead of their paths, and no folders; None for a program.
+    """The text of a script, with the content of files instead of their paths, and no folders; None for a program.
 
-    What lies in a folder is known by what it is read for, and so are other files: a script may write to one.
+    What lies in a folder is known by what it is read for; what a script writes to, as in ``>> log``, is no part of it.
     """
     try:
         with Path(program).open("rb") as file:
@@ -94,9 +93,9 @@ def script_text(program: str, sha256: Callable[[str], str | None]) -> str | None
         return None
 
     def named(path: re.Match[str]) -> str:
-        if Path(path[0]).is_dir():
-            return ""
-        return (sha256(path[0]) if os.access(path[0], os.X_OK) else None) or path[0]
+        if path[0].startswith(">"):
+            return path[0]
+        return sha256(path[0]) or ("" if Path(path[0]).is_dir() else path[0])
 
     return text and _PATH.sub(named, text)
 
