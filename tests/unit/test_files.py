@@ -13,7 +13,7 @@ import pytest
 
 from hubkernels.errors import EnvironmentLacksError, InputError
 from hubkernels.host import files
-from hubkernels.host.files import FileHashes, follow, hash_file, replace_folder, write_atomically
+from hubkernels.host.files import FileHashes, came_since, follow, hash_file, replace_folder, write_atomically
 from hubkernels.host.store import Store
 from hubkernels.host.tree import write_tree
 
@@ -169,3 +169,42 @@ def test_what_is_no_file_in_the_way_is_found_before_any_is_written(tmp_path: Pat
     with pytest.raises(InputError, match=re.escape(f"  - {tmp_path}/{what}")):
         write_tree({"a": "new", "b": "", "c/d/e": ""}, tmp_path, overwrite=True, hint="")
     assert (tmp_path / "a").read_text() == "old"
+
+
+def test_a_folder_that_got_its_name_since_is_told(tmp_path: Path) -> None:
+    below = tmp_path / "root"
+    (below / "a/b").mkdir(parents=True)
+    (below / "a/b/x.h").touch()
+    time.sleep(0.03)
+    moment = time.time_ns()
+    paths = [str(below / "a/b/x.h")]
+    (tmp_path / "beside").touch()  # above: whoever writes there
+    assert not came_since(paths, str(below), moment)
+    (below / "a").rename(below / "c")
+    (below / "c").rename(below / "a")
+    assert came_since(paths, str(below), moment)
+
+
+@pytest.mark.parametrize("by", ["a link", "a file"])
+def test_what_came_into_a_folder_below_is_told(tmp_path: Path, by: str) -> None:
+    (tmp_path / "a/b").mkdir(parents=True)
+    time.sleep(0.03)
+    moment = time.time_ns()
+    if by == "a link":
+        (tmp_path / "link").symlink_to("a")
+        paths = [str(tmp_path / "link/b/x.h")]
+    else:
+        (tmp_path / "a/new").touch()
+        paths = [str(tmp_path / "a/b/x.h")]
+    assert came_since(paths, str(tmp_path), moment)
+
+
+def test_a_new_name_of_a_file_is_no_change_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "x.h"
+    path.write_text("1")
+    hashes = FileHashes(tmp_path / "hashes.json")
+    hashes.sha256(str(path))
+    (tmp_path / "y.h").hardlink_to(path)
+    assert hashes.written() == set()
+    path.write_text("2")
+    assert hashes.written() == {str(path)}
