@@ -57,6 +57,22 @@ def test_check_load_names_the_ops(small: SmallProject, cli: Cli) -> None:
     assert (loaded.op_id, loaded.ops) == (small.op_id, ("answer",))
 
 
+def test_check_load_names_ops_that_cannot_be_called(small: SmallProject, cli: Cli) -> None:
+    """A schema whose source is not in src, and a kernel whose schema was forgotten, load as well as any."""
+    binding = small.root / "torch-ext/binding.cpp"
+    text = binding.read_text().replace(
+        'm.def("answer() -> int");', 'm.def("answer() -> int"); m.def("a_schema() -> int");'
+    )
+    impl = 'm.impl("answer", TORCH_BOX(&answer));'
+    binding.write_text(text.replace(impl, f"{impl}\n  {impl.replace('answer', 'a_kernel', 1)}"))
+    cli("build", "--project", small.root)
+    ran = cli("check", "load", "--project", small.root)
+    assert ran.code == 0
+    assert f"{small.op_id}: answer  " in ran.out
+    assert "a_schema has a schema and no kernel for cpu" in ran.err
+    assert "a_kernel has a kernel and no schema" in ran.err
+
+
 def test_check_load_fails_with_the_clients_own_error(small: SmallProject, cli: Cli) -> None:
     cli("build", "--project", small.root)
     (small.artifact / f"{small.op_id}.abi3.so").write_bytes(b"not a library")

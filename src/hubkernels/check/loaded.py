@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,14 +22,28 @@ def load(folder: str) -> dict[str, Any]:
     kernel = load_kernel(Path(folder))
     seconds = time.monotonic() - started
     found: list[str] = torch._C._dispatch_get_all_op_names()  # noqa: SLF001 - there is no public list
-    ops = (name.split("::") for name in found)
+    ops = sorted({op for namespace, op in (name.split("::") for name in found) if namespace == kernel.__name__})
     return {
         "id": json.loads((Path(folder) / METADATA).read_bytes())["id"],
         "module": kernel.__name__,
         "variant": loaded_variant(kernel, Path(folder).parent),
-        "ops": sorted({op for namespace, op in ops if namespace == kernel.__name__}),
+        "ops": ops,
+        "incomplete": dict(_incomplete(kernel.__name__, ops, json.loads((Path(folder) / METADATA).read_bytes()))),
         "seconds": seconds,
     }
+
+
+def _incomplete(namespace: str, ops: list[str], metadata: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Ops that cannot be called, and why: a library may have a schema without a kernel, and the other way round."""
+    import torch  # noqa: PLC0415
+
+    backend = metadata["backend"]["type"]
+    key = {"cpu": "CPU", "cuda": "CUDA", "xpu": "XPU"}.get(backend)
+    for op in ops:
+        if not hasattr(getattr(torch.ops, namespace), op.partition(".")[0]):
+            yield op, "has a kernel and no schema: m.def is missing in the binding"
+        elif key and not torch._C._dispatch_has_computed_kernel_for_dispatch_key(f"{namespace}::{op}", key):  # noqa: SLF001
+            yield op, f"has a schema and no kernel for {backend}: is its source under src, with its m.impl?"
 
 
 def load_kernel(variant: Path) -> ModuleType:

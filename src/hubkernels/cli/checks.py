@@ -52,7 +52,11 @@ def _load(subject: Subject) -> Outcome:
         return Outcome(inapplicable=(runnable.problem(),))
     loaded = [check_load(folder) for folder in runnable.found]
     return Outcome(
-        good=tuple(f"{a.variant}  {a.op_id}: {', '.join(a.ops)}  {a.seconds:.1f} s" for a in loaded),
+        good=tuple(
+            f"{a.variant}  {a.op_id}: {', '.join(op for op in a.ops if op not in a.incomplete)}  {a.seconds:.1f} s"
+            for a in loaded
+        ),
+        warnings=tuple(Problem(f"{a.variant}: {op} {why}") for a in loaded for op, why in a.incomplete.items()),
         results=tuple({"variant": a.variant, "id": a.op_id, "ops": list(a.ops)} for a in loaded),
         passed_over=tuple(f"{tag}: {why}" for tag, why in runnable.passed.items()),
     )
