@@ -63,6 +63,12 @@ def test_a_search_for_headers_that_is_not_known_is_refused_with_the_way_out(word
     assert "write -I, -iquote, -isystem or -idirafter" in str(refused[1])
 
 
+def test_a_string_is_one_flag() -> None:
+    refused = why_refused("-mavx2 -mfma")
+    assert refused == ("has several flags in one string: '-mavx2 -mfma'", "write each as a string of its own")
+    assert why_refused('-DNAME="a - b"') is None
+
+
 @pytest.mark.parametrize("word", ["-o", "-ofoo", "-o/etc/foo"])
 def test_where_an_object_goes_is_the_builders_to_say(word: str) -> None:
     refused = why_refused(word)

@@ -23,6 +23,7 @@ _ARCHS_BY_START = ("-gencode", "--generate-code", "-arch", "--gpu-architecture",
 _NATIVE = frozenset({"-march=native", "-mcpu=native", "-mtune=native"})
 
 
+_SEVERAL = re.compile(r"-\S+\s+-\S")
 _TAKES_A_WORD = frozenset(
     {
         *_SEARCHED,
@@ -56,6 +57,8 @@ def why_refused(word: str, before: str = "") -> tuple[str, str | None] | None:
     """What is wrong with a word, and a hint. before: the word before it."""
     if "$<" in word:
         return _why_expression_refused(word, before)
+    if _SEVERAL.match(word):
+        return f"has several flags in one string: {word!r}", "write each as a string of its own"
     if word.startswith(("@", *_FROM_FILE)) or ",@" in word or (word.startswith("-X") and "=@" in word):
         return f"reads flags from a file: {word}", "write its flags here: a change of the file would not be seen"
     if refused := why_not_for_assembler(word):
