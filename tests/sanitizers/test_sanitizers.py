@@ -91,7 +91,9 @@ def test_an_op_stays_inside_its_buffers(
 
 def test_the_tests_of_the_ops_run_clean(sanitized: Sanitized, artifacts: Path) -> None:
     """But those that compile a model, whose compiler would be preloaded too."""
-    wanted = "not compiled" if ALL else "not compiled and not tier and not 32_bits"
+    # A sample leaves half types to the cases and to the guard pages, which have every dtype.
+    sample = "not compiled and not tier and not 32_bits and not float16 and not dtype1 and not dtype2"
+    wanted = "not compiled" if ALL else sample
     command = (
         "-m",
         "pytest",
