@@ -101,6 +101,7 @@ inline void rotate_interleaved(const Angles& angles, const T* from, T* to, int64
 template <typename T>
 inline void rotate_heads(const Rope& args, const RopeHeads& heads, const Angles& angles,
                          int64_t batch, int64_t token, int64_t first, int64_t count) {
+  if (heads.heads == 0) return;  // there is no memory to step through
   const int64_t half = args.rotary_dim / 2;
   const T* x = static_cast<const T*>(heads.x) + batch * heads.x_batch + token * heads.x_token;
   T* y = static_cast<T*>(heads.y) + batch * heads.y_batch + token * heads.y_token;
@@ -119,6 +120,7 @@ inline void rotate_heads(const Rope& args, const RopeHeads& heads, const Angles&
 // The elements of all heads of a token that are not rotated.
 template <typename T>
 inline void copy_heads(const Rope& args, const RopeHeads& heads, int64_t batch, int64_t token) {
+  if (heads.heads == 0) return;
   const T* x = static_cast<const T*>(heads.x) + batch * heads.x_batch + token * heads.x_token;
   T* y = static_cast<T*>(heads.y) + batch * heads.y_batch + token * heads.y_token;
   const uint64_t bytes = static_cast<uint64_t>(args.head_dim - args.rotary_dim) * sizeof(T);
