@@ -170,7 +170,7 @@ std::tuple<Tensor, Tensor> rotate(const char* op, const std::optional<Tensor>& q
                                   const std::optional<Tensor>& k, const Tensor& cos,
                                   const Tensor& sin, const std::optional<Tensor>& position_ids,
                                   const Shape& shape, const Options& options) {
-  const Tensor& one = q ? *q : *k;
+  const Tensor& one = q ? *q : *k;  // NOLINT(bugprone-unchecked-optional-access): one is there
   check_tables(op, cos, sin, one, options.rotary_dim);
   check_rows(op, cos, position_ids, shape);
   std::vector<int64_t> rows;

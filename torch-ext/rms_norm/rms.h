@@ -77,7 +77,7 @@ class WeightGradient {
 // Of no rows, or rows without columns.
 inline Tensor empty_weight_gradient(const Tensor& x, const std::optional<Tensor>& weight,
                                     bool wanted) {
-  const int64_t cols[] = {wanted ? weight->size(0) : 0};
+  const int64_t cols[] = {wanted && weight ? weight->size(0) : 0};
   Tensor dweight = empty(x, cols, weight ? weight->scalar_type() : x.scalar_type());
   return torch::stable::zero_(dweight);
 }

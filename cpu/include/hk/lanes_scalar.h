@@ -297,7 +297,7 @@ inline Lanes as_lanes(const Ints& v) { return __builtin_bit_cast(Lanes, v); }
 // Of the 32 elements of a, then b: those at even places, and those at odd places.
 inline Pair unzip(const Lanes& a, const Lanes& b) {
   Pair r;
-  for (int i = 0; i < 8; ++i) {
+  for (int64_t i = 0; i < 8; ++i) {
     r.first.lane[i] = a.lane[2 * i];
     r.first.lane[i + 8] = b.lane[2 * i];
     r.second.lane[i] = a.lane[2 * i + 1];
@@ -309,7 +309,7 @@ inline Pair unzip(const Lanes& a, const Lanes& b) {
 // The other way: elements of a and b in turn.
 inline Pair zip(const Lanes& a, const Lanes& b) {
   Pair r;
-  for (int i = 0; i < 8; ++i) {
+  for (int64_t i = 0; i < 8; ++i) {
     r.first.lane[2 * i] = a.lane[i];
     r.first.lane[2 * i + 1] = b.lane[i];
     r.second.lane[2 * i] = a.lane[i + 8];
