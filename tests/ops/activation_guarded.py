@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 
 from tests.ops.guard import (
+    COLUMNS,
+    DTYPES,
     PLACES,
     Place,
     at_the_end_of_an_allocation,
@@ -23,9 +25,6 @@ from tests.ops.guard import (
     far_apart,
     with_gaps_before_a_guard,
 )
-
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-COLUMNS = (*range(1, 36), 63, 64, 65, 127, 129, 511, 1023, 2049)
 
 
 def draw(*shape: int, dtype: torch.dtype) -> Tensor:

@@ -27,3 +27,22 @@ def assert_same_bits(actual: Tensor, expected: Tensor) -> None:
         actual.nan_to_num(0.0, math.inf, -math.inf).view(integer),
         expected.nan_to_num(0.0, math.inf, -math.inf).view(integer),
     )
+
+
+def assert_same_results(actual: object, expected: object, where: str = "") -> None:
+    """Compare what scripts of tiers save: tensors bit for bit, and all else as it is, in dicts and sequences."""
+    if isinstance(expected, Tensor):
+        assert isinstance(actual, Tensor), where
+        assert_same_bits(actual, expected)
+    elif isinstance(expected, dict):
+        assert isinstance(actual, dict), where
+        assert actual.keys() == expected.keys(), where
+        for key, value in expected.items():
+            assert_same_results(actual[key], value, f"{where} {key}")
+    elif isinstance(expected, (list, tuple)):
+        assert isinstance(actual, (list, tuple)), where
+        assert len(actual) == len(expected), where
+        for one, other in zip(actual, expected, strict=True):
+            assert_same_results(one, other, where)
+    else:
+        assert actual == expected, where

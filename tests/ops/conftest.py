@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import kernels
 import pytest
+import torch
 
 from hubkernels.cli import main
 from tests.conftest import REPOSITORY
+from tests.ops.tiers import OPS, need_tier, saved_results
 
 COMPILERS = ["clang++", *(["g++-11"] if os.environ.get("HUBKERNELS_TEST_ALL") else [])]
 
@@ -42,6 +47,30 @@ def other_artifacts(request: pytest.FixtureRequest, tmp_path_factory: pytest.Tem
     )
     assert done.returncode == 0, done.stderr
     return root / "build"
+
+
+InTier = Callable[[str, str], dict[str, Any]]
+
+
+@pytest.fixture(scope="session")
+def results_in_tier(artifacts: Path, tmp_path_factory: pytest.TempPathFactory) -> InTier:
+    """(op, tier) -> what the script of the op saves there, which fails when another tier ran."""
+
+    @functools.cache
+    def find(op: str, isa: str) -> dict[str, Any]:
+        need_tier(isa)
+        output = tmp_path_factory.mktemp("tier") / f"{op}-{isa}.pt"
+        return saved_results(op, isa, artifacts / OPS[op], output)
+
+    return find
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    """Leave torch with as many threads as it had."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

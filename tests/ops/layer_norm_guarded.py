@@ -14,6 +14,8 @@ import kernels
 import torch
 
 from tests.ops.guard import (
+    COLUMNS,
+    DTYPES,
     PLACES,
     Place,
     at_the_end_of_an_allocation,
@@ -22,9 +24,6 @@ from tests.ops.guard import (
     with_gaps_before_a_guard,
 )
 from tests.ops.layer_norm_tier import results_of
-
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-COLUMNS = (*range(1, 36), 63, 64, 65, 127, 129, 511, 1023, 2049)
 
 
 def check(op: ModuleType, shape: tuple[int, int], dtype: torch.dtype, place: Place) -> None:

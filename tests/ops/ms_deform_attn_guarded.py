@@ -14,10 +14,9 @@ import kernels
 import torch
 
 from tests.cases.ms_deform_attn import CASE
-from tests.ops.guard import Place, after_a_guard, at_the_end_of_an_allocation, before_a_guard
+from tests.ops.guard import DTYPES, Place, after_a_guard, at_the_end_of_an_allocation, before_a_guard
 from tests.ops.ms_deform_attn_tier import hard_inputs, inputs, results_of
 
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 PLACES: tuple[Place, ...] = (before_a_guard, after_a_guard, at_the_end_of_an_allocation)
 SHAPES = (
     *((1, 7, 2, channels, 2, 2, 3, 1, 1) for channels in (*range(1, 36), 63, 64, 65, 112)),

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 
 from tests.ops.guard import (
+    COLUMNS,
+    DTYPES,
     PLACES,
     Place,
     at_the_end_of_an_allocation,
@@ -22,9 +24,6 @@ from tests.ops.guard import (
     far_apart,
     with_gaps_before_a_guard,
 )
-
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-COLUMNS = (*range(1, 36), 63, 64, 65, 127, 129, 511, 1023, 2049)
 
 
 def results_of(op: ModuleType, x: Tensor, weight: Tensor, grad: Tensor) -> tuple[Tensor, ...]:

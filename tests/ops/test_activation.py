@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 import os
 import warnings
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,16 +13,16 @@ import torch
 from torch import Tensor, nn
 
 from tests.cases import gelu, gelu_and_mul, rope, silu_and_mul
-from tests.ops import activation_guarded
 from tests.ops import activation_tier as tier
-from tests.ops.compare import assert_same_bits, assert_within
-from tests.ops.tiers import OTHER_COMPILER_TIERS, TIERS, USABLE_TIERS, need_tier, run_in_tier
+from tests.ops.compare import assert_within
+from tests.ops.tiers import TIERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from types import ModuleType
 
     from hubkernels.check.opcase import Tolerance
+    from tests.ops.conftest import InTier
 
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")  # torch.compile's own
@@ -203,13 +201,6 @@ def test_backward_keeps_the_inputs_alone(activation: ModuleType) -> None:
     x, up = draw(4, 8).requires_grad_(), draw(4, 8).requires_grad_()
     saved = activation.silu_and_mul(x, up).grad_fn.saved_tensors
     assert {t.data_ptr() for t in saved} == {x.data_ptr(), up.data_ptr()}
-
-
-@pytest.fixture
-def threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.usefixtures("threads")
@@ -566,25 +557,6 @@ def test_inference_mode_gives_the_same_bits(activation: ModuleType) -> None:
 # Tiers
 
 
-@pytest.fixture(scope="session")
-def tier_results(activation_repo: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    found = {}
-    for isa in USABLE_TIERS:
-        output = tmp_path_factory.mktemp("tier") / f"{isa}.pt"
-        done = run_in_tier(isa, tier.__name__, activation_repo, output)
-        assert done.returncode == 0, done.stderr
-        found[isa] = torch.load(output)
-    return found
-
-
-@pytest.fixture(params=TIERS)
-def tier_result(request: pytest.FixtureRequest, tier_results: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    isa: str = request.param
-    need_tier(isa)
-    assert tier_results[isa]["isa"] == isa, "another tier ran"
-    return tier_results[isa]
-
-
 class InDouble:
     """The functions of the package in float64, as the script of a tier wants them."""
 
@@ -605,11 +577,12 @@ def in_double_of_tier(dtype: torch.dtype, size: int) -> dict[str, tuple[Tensor, 
     return dict(tier.small_results(InDouble, dtype, size, torch.float64))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("isa", TIERS)
 @dtypes
-def test_every_tier_is_right_for_every_tail(tier_result: dict[str, Any], dtype: torch.dtype) -> None:
+def test_every_tier_is_right_for_every_tail(results_in_tier: InTier, isa: str, dtype: torch.dtype) -> None:
     for size in tier.SIZES:
         expected = in_double_of_tier(dtype, size)
-        found = tier_result[f"{dtype} {size}"]
+        found = results_in_tier("activation", isa)[f"{dtype} {size}"]
         assert found.keys() == expected.keys()
         for which, wanted in expected.items():
             names = ("output",) * 2 + ("x",) * 2 if which.startswith("rope") else ("output", "x", "up")
@@ -622,55 +595,3 @@ def rope_tolerance(dtype: torch.dtype) -> Tolerance:
     """Angles are below 12 there, where those of the case are below 1."""
     bound = rope.tolerance((), dtype, "output")
     return type(bound)(bound.relative, 12 * bound.absolute)
-
-
-def assert_same_results(actual: dict[str, Any], expected: dict[str, Any]) -> None:
-    for dtype, size in itertools.product(tier.DTYPES, tier.SIZES):
-        key = f"{dtype} {size}"
-        for which, found in actual[key].items():
-            for a, b in zip(found, expected[key][which], strict=True):
-                assert_same_bits(a, b)
-    for dtype, (rows, columns) in itertools.product(tier.DTYPES, tier.LARGE):
-        key = f"{dtype} {rows}x{columns}"
-        assert actual[key] == expected[key], key
-    for key in (key for key in expected if "floats" in key):
-        for a, b in zip(actual[key], expected[key], strict=True):
-            assert_same_bits(a, b)
-
-
-def test_every_tier_gives_the_same_bits(tier_result: dict[str, Any], tier_results: dict[str, dict[str, Any]]) -> None:
-    """Of every kind of float, too."""
-    assert_same_results(tier_result, tier_results["scalar"])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("isa", OTHER_COMPILER_TIERS)
-def test_another_compiler_gives_the_same_bits(
-    other_artifacts: Path, tier_results: dict[str, dict[str, Any]], tmp_path: Path, isa: str
-) -> None:
-    """Each operation rounds once and in one order, which leaves a compiler no choice."""
-    done = run_in_tier(isa, tier.__name__, other_artifacts / "activation", tmp_path / "results.pt")
-    assert done.returncode == 0, done.stderr
-    found = torch.load(tmp_path / "results.pt")
-    assert found["isa"] == isa
-    assert_same_results(found, tier_results["scalar"])
-
-
-@pytest.mark.parametrize("isa", TIERS)
-def test_every_tier_stays_inside_its_buffers(activation_repo: Path, isa: str) -> None:
-    """Also where no element is aligned, rows have gaps, and rows are 2**31 elements apart."""
-    need_tier(isa)
-    done = run_in_tier(isa, activation_guarded.__name__, activation_repo)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"{isa}: ")
-
-
-def test_an_unknown_tier_is_refused_with_the_ones_that_run(activation_repo: Path, tmp_path: Path) -> None:
-    done = run_in_tier("avx9", tier.__name__, activation_repo, tmp_path / "never.pt")
-    assert done.returncode != 0
-    assert f"HUBKERNELS_ISA=avx9: no such tier here; this machine can run: {', '.join(USABLE_TIERS)}\n" in done.stderr
-
-
-def test_the_best_tier_is_the_default(activation: ModuleType) -> None:
-    assert "HUBKERNELS_ISA" not in os.environ
-    assert activation.cpu_isa() == USABLE_TIERS[0]

@@ -18,12 +18,12 @@ from torch import Tensor, nn
 from transformers import BertConfig, BertModel
 
 from tests.cases.layer_norm import CASE, EPS, reference
-from tests.ops import layer_norm_guarded
 from tests.ops import layer_norm_tier as tier
 from tests.ops.compare import assert_same_bits, assert_within
-from tests.ops.rms_norm_tier import COLUMNS, LARGE, ROWS, every_kind_of_float
+from tests.ops.conftest import InTier
+from tests.ops.rms_norm_tier import COLUMNS, ROWS, every_kind_of_float
 from tests.ops.test_rms_norm import VIEWS, kernelized, operators
-from tests.ops.tiers import OTHER_COMPILER_TIERS, TIERS, USABLE_TIERS, need_tier, run_in_tier
+from tests.ops.tiers import TIERS, USABLE_TIERS
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")  # torch.compile's own
 
@@ -212,13 +212,6 @@ def test_nan_in_a_gradient_stays_in_its_row_and_column(rms_norm: ModuleType) -> 
     assert dx.isnan().any(1).tolist() == [False, False, True, False, False]
     assert dweight.isnan().nonzero().tolist() == [[33]]
     assert dbias.isnan().nonzero().tolist() == [[33]]
-
-
-@pytest.fixture
-def threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.usefixtures("threads")
@@ -633,75 +626,22 @@ def swapped_model(model: nn.Module, repo: Path) -> nn.Module:
 # Tiers
 
 
-@pytest.fixture(scope="session")
-def tier_results(rms_norm_repo: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    results = {}
-    for isa in USABLE_TIERS:
-        output = tmp_path_factory.mktemp("tier") / f"{isa}.pt"
-        done = run_in_tier(isa, tier.__name__, rms_norm_repo, output)
-        assert done.returncode == 0, done.stderr
-        results[isa] = torch.load(output)
-    return results
-
-
-@pytest.fixture(params=TIERS)
-def tier_result(request: pytest.FixtureRequest, tier_results: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    isa: str = request.param
-    need_tier(isa)
-    assert tier_results[isa]["isa"] == isa, "another tier ran"
-    return tier_results[isa]
-
-
+@pytest.mark.parametrize("isa", TIERS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=CASE.dtypes)
-def test_every_tier_is_right_for_every_tail(tier_result: dict[str, Any], dtype: torch.dtype) -> None:
+def test_every_tier_is_right_for_every_tail(results_in_tier: InTier, isa: str, dtype: torch.dtype) -> None:
     for columns in COLUMNS:
-        results = tier_result[f"{dtype} {columns}"]
+        results = results_in_tier("layer_norm", isa)[f"{dtype} {columns}"]
         expected = in_double(*tier.inputs(dtype, columns))
         for name, a, b in zip(NAMES, results, expected, strict=True):
             assert_within(a, b, CASE.tolerance((ROWS, columns), dtype, name))
 
 
-def assert_same_results(actual: dict[str, Any], expected: dict[str, Any]) -> None:
-    exact = [f"{dtype} {columns}" for dtype, columns in itertools.product(DTYPES, COLUMNS)]
-    for key in [*exact, *tier.HARD]:
-        for a, b in zip(actual[key], expected[key], strict=True):
-            assert_same_bits(a, b)
-    for dtype, (rows, columns) in itertools.product(DTYPES, LARGE):
-        key = f"{dtype} {rows}x{columns}"
-        assert actual[key] == expected[key], key
-
-
-def test_every_tier_gives_the_same_bits(tier_result: dict[str, Any], tier_results: dict[str, dict[str, Any]]) -> None:
-    assert_same_results(tier_result, tier_results["scalar"])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("isa", OTHER_COMPILER_TIERS)
-def test_another_compiler_gives_the_same_bits(
-    other_artifacts: Path, tier_results: dict[str, dict[str, Any]], tmp_path: Path, isa: str
-) -> None:
-    """Each operation rounds once and in one order, which leaves a compiler no choice."""
-    done = run_in_tier(isa, tier.__name__, other_artifacts / "rms-norm", tmp_path / "results.pt")
-    assert done.returncode == 0, done.stderr
-    results = torch.load(tmp_path / "results.pt")
-    assert results["isa"] == isa
-    assert_same_results(results, tier_results["scalar"])
-
-
 @pytest.mark.parametrize("isa", TIERS)
-def test_every_tier_stays_inside_its_buffers(rms_norm_repo: Path, isa: str) -> None:
-    """Also where no element is aligned, rows have gaps, and rows are 2**31 elements apart."""
-    need_tier(isa)
-    done = run_in_tier(isa, layer_norm_guarded.__name__, rms_norm_repo)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"{isa}: ")
-
-
 @pytest.mark.parametrize("dtype", DTYPES, ids=CASE.dtypes)
-def test_every_tier_rounds_every_kind_of_float_to_even(tier_result: dict[str, Any], dtype: torch.dtype) -> None:
+def test_every_tier_rounds_every_kind_of_float_to_even(results_in_tier: InTier, isa: str, dtype: torch.dtype) -> None:
     """The bfloat16 instruction alone makes zero of subnormals."""
     expected = (every_kind_of_float() + 0.0).to(dtype)  # the bias is added to zero: no negative zero
-    assert_same_bits(tier_result[f"{dtype} rounded"], expected)
+    assert_same_bits(results_in_tier("layer_norm", isa)[f"{dtype} rounded"], expected)
 
 
 def test_the_best_tier_is_the_default(rms_norm: ModuleType) -> None:

@@ -18,15 +18,16 @@ from transformers import DeformableDetrConfig, DeformableDetrForObjectDetection,
 from transformers.models.deformable_detr import modeling_deformable_detr
 
 from tests.cases.ms_deform_attn import CASE, SHAPES, grid_sample_form, reference
-from tests.ops import ms_deform_attn_guarded
 from tests.ops import ms_deform_attn_tier as tier
-from tests.ops.compare import assert_same_bits, assert_within
-from tests.ops.tiers import OTHER_COMPILER_TIERS, TIERS, USABLE_TIERS, need_tier, run_in_tier
+from tests.ops.compare import assert_within
+from tests.ops.tiers import TIERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
     from types import ModuleType
+
+    from tests.ops.conftest import InTier
 
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")  # torch.compile's own
@@ -223,13 +224,6 @@ def test_what_is_not_finite_in_a_gradient_stays_with_its_query(ms_deform_attn: M
 
 
 # Threads
-
-
-@pytest.fixture
-def threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 THREADED = {
@@ -810,84 +804,20 @@ def test_the_layer_takes_half_weights_beside_float_values(ms_deform_attn: Module
 # Tiers
 
 
-@pytest.fixture(scope="session")
-def tier_results(ms_deform_attn_repo: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    results = {}
-    for isa in USABLE_TIERS:
-        output = tmp_path_factory.mktemp("tier") / f"{isa}.pt"
-        done = run_in_tier(isa, tier.__name__, ms_deform_attn_repo, output)
-        assert done.returncode == 0, done.stderr
-        results[isa] = torch.load(output)
-    return results
-
-
-@pytest.fixture(params=TIERS)
-def tier_result(request: pytest.FixtureRequest, tier_results: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    isa: str = request.param
-    need_tier(isa)
-    assert tier_results[isa]["isa"] == isa, "another tier ran"
-    return tier_results[isa]
-
-
 @functools.cache
 def expected_of(sweep: str, count: int, dtype: torch.dtype) -> tuple[Tensor, ...]:
     """Compute once for all tiers."""
     return in_double(*tier.inputs(tier.SWEEPS[sweep](count), dtype))
 
 
+@pytest.mark.parametrize("isa", TIERS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=CASE.dtypes)
 @pytest.mark.parametrize("sweep", tier.SWEEPS)
-def test_every_tier_is_right_for_every_tail(tier_result: dict[str, Any], sweep: str, dtype: torch.dtype) -> None:
+def test_every_tier_is_right_for_every_tail(results_in_tier: InTier, isa: str, sweep: str, dtype: torch.dtype) -> None:
     for count in tier.COUNTS:
         shape = tier.SWEEPS[sweep](count)
         expected = expected_of(sweep, count, dtype)
-        for name, a, b in zip(NAMES, tier_result[f"{dtype} {sweep} {count}"], expected, strict=True):
+        for name, a, b in zip(
+            NAMES, results_in_tier("ms_deform_attn", isa)[f"{dtype} {sweep} {count}"], expected, strict=True
+        ):
             assert_within(a, b, CASE.tolerance(shape, dtype, name))
-
-
-def assert_same_results(actual: dict[str, Any], expected: dict[str, Any]) -> None:
-    for key in actual.keys() - {"isa"}:
-        for a, b in zip(actual[key], expected[key], strict=True):
-            if isinstance(a, str):
-                assert a == b, key
-            else:
-                assert_same_bits(a, b)
-
-
-def test_every_tier_gives_the_same_bits(tier_result: dict[str, Any], tier_results: dict[str, dict[str, Any]]) -> None:
-    assert tier_result.keys() == tier_results["scalar"].keys()
-    assert_same_results(tier_result, tier_results["scalar"])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("isa", OTHER_COMPILER_TIERS)
-def test_another_compiler_gives_the_same_bits(
-    other_artifacts: Path, tier_results: dict[str, dict[str, Any]], tmp_path: Path, isa: str
-) -> None:
-    """Each operation rounds once and in one order, which leaves a compiler no choice."""
-    done = run_in_tier(isa, tier.__name__, other_artifacts / "ms-deform-attn", tmp_path / "results.pt")
-    assert done.returncode == 0, done.stderr
-    results = torch.load(tmp_path / "results.pt")
-    assert results["isa"] == isa
-    assert_same_results(results, tier_results["scalar"])
-
-
-@pytest.mark.parametrize("isa", TIERS)
-def test_every_tier_stays_inside_its_buffers(ms_deform_attn_repo: Path, isa: str) -> None:
-    """Also where no element is aligned, and where locations are not finite."""
-    need_tier(isa)
-    done = run_in_tier(isa, ms_deform_attn_guarded.__name__, ms_deform_attn_repo)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"{isa}: ")
-
-
-@pytest.mark.parametrize("isa", ["avx9", "AVX512"])
-def test_an_unknown_tier_is_refused_with_the_ones_that_run(ms_deform_attn_repo: Path, tmp_path: Path, isa: str) -> None:
-    done = run_in_tier(isa, tier.__name__, ms_deform_attn_repo, tmp_path / "never.pt")
-    assert done.returncode != 0
-    assert f"this machine can run: {', '.join(USABLE_TIERS)}\n" in done.stderr
-
-
-def test_the_best_tier_is_the_default(ms_deform_attn: ModuleType) -> None:
-    assert "HUBKERNELS_ISA" not in os.environ
-    assert ms_deform_attn.cpu_isa() == USABLE_TIERS[0]

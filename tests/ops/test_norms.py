@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,16 +12,18 @@ import torch
 from torch import Tensor
 from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
 
-from tests.ops import norms_guarded, norms_threads, norms_tier
+from tests.ops import norms_threads
 from tests.ops import rms_norm_tier as tier
-from tests.ops.compare import assert_same_bits, assert_within
+from tests.ops.compare import assert_within
 from tests.ops.norms import NORMS, Norm, Results
 from tests.ops.test_rms_norm import VIEWS, kernelized
-from tests.ops.tiers import OTHER_COMPILER_TIERS, TIERS, USABLE_TIERS, need_tier, run_in_tier
+from tests.ops.tiers import TIERS, USABLE_TIERS, run_in_tier
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from types import ModuleType
+
+    from tests.ops.conftest import InTier
 
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")  # torch.compile's own
@@ -195,13 +196,6 @@ def test_rows_of_any_magnitude_have_unit_mean_square(rms_norm: ModuleType, value
     y, _ = rms_norm.add_rms_norm(x, x, eps=0.0)
     torch.testing.assert_close(y, ones, rtol=1e-6, atol=0)
     torch.testing.assert_close(rms_norm.gated_rms_norm(x, ones, eps=0.0), ones, rtol=1e-6, atol=0)
-
-
-@pytest.fixture
-def threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.usefixtures("threads")
@@ -570,66 +564,12 @@ def test_kernelize_keeps_what_gemma_rms_norm_computes(
 # Tiers
 
 
-@pytest.fixture(scope="module")
-def tier_results(rms_norm_repo: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    results = {}
-    for isa in USABLE_TIERS:
-        output = tmp_path_factory.mktemp("tier") / f"{isa}.pt"
-        done = run_in_tier(isa, norms_tier.__name__, rms_norm_repo, output)
-        assert done.returncode == 0, done.stderr
-        results[isa] = torch.load(output)
-    return results
-
-
-@pytest.fixture(params=TIERS)
-def tier_result(request: pytest.FixtureRequest, tier_results: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    isa: str = request.param
-    need_tier(isa)
-    assert tier_results[isa]["isa"] == isa, "another tier ran"
-    return tier_results[isa]
-
-
+@pytest.mark.parametrize("isa", TIERS)
 @every_dtype
 @pytest.mark.parametrize("name", NORMS)
-def test_every_tier_is_right_for_every_tail(tier_result: dict[str, Any], name: str, dtype: torch.dtype) -> None:
+def test_every_tier_is_right_for_every_tail(results_in_tier: InTier, isa: str, name: str, dtype: torch.dtype) -> None:
     norm = NORMS[name]
     for columns in tier.COLUMNS:
         expected = norm.in_double(norm.draw(tier.ROWS, columns, dtype=dtype))
-        for what, found in tier_result[f"{name} {dtype} {columns}"].items():
+        for what, found in results_in_tier("norms", isa)[f"{name} {dtype} {columns}"].items():
             assert_within(found, expected[what], norm.case.tolerance((tier.ROWS, columns), dtype, what))
-
-
-def assert_same_results(actual: dict[str, Any], expected: dict[str, Any]) -> None:
-    for name, dtype in itertools.product(NORMS, tier.DTYPES):
-        for columns in tier.COLUMNS:
-            key = f"{name} {dtype} {columns}"
-            for what, found in actual[key].items():
-                assert_same_bits(found, expected[key][what])
-        for rows, columns in tier.LARGE:
-            key = f"{name} {dtype} {rows}x{columns}"
-            assert actual[key] == expected[key], key
-
-
-def test_every_tier_gives_the_same_bits(tier_result: dict[str, Any], tier_results: dict[str, dict[str, Any]]) -> None:
-    assert_same_results(tier_result, tier_results["scalar"])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("isa", OTHER_COMPILER_TIERS)
-def test_another_compiler_gives_the_same_bits(
-    other_artifacts: Path, tier_results: dict[str, dict[str, Any]], tmp_path: Path, isa: str
-) -> None:
-    done = run_in_tier(isa, norms_tier.__name__, other_artifacts / "rms-norm", tmp_path / "results.pt")
-    assert done.returncode == 0, done.stderr
-    results = torch.load(tmp_path / "results.pt")
-    assert results["isa"] == isa
-    assert_same_results(results, tier_results["scalar"])
-
-
-@pytest.mark.parametrize("isa", TIERS)
-def test_every_tier_stays_inside_its_buffers(rms_norm_repo: Path, isa: str) -> None:
-    """Also where no element is aligned, rows have gaps, and rows are 2**31 elements apart."""
-    need_tier(isa)
-    done = run_in_tier(isa, norms_guarded.__name__, rms_norm_repo)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"{isa}: ")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +14,15 @@ from torch import Tensor, nn
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from tests.cases.rms_norm import CASE, EPS, reference
-from tests.ops import rms_norm_guarded
 from tests.ops import rms_norm_tier as tier
 from tests.ops.compare import assert_same_bits, assert_within
-from tests.ops.tiers import OTHER_COMPILER_TIERS, TIERS, USABLE_TIERS, need_tier, run_in_tier
+from tests.ops.tiers import TIERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from types import ModuleType
+
+    from tests.ops.conftest import InTier
 
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")  # torch.compile's own
@@ -180,13 +180,6 @@ def test_nan_in_a_gradient_stays_in_its_row_and_column(rms_norm: ModuleType) -> 
     _, dx, dweight = run(rms_norm.rms_norm, x, weight, grad)
     assert dx.isnan().any(1).tolist() == [False, False, True, False, False]
     assert dweight.isnan().nonzero().tolist() == [[33]]
-
-
-@pytest.fixture
-def threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.usefixtures("threads")
@@ -534,84 +527,18 @@ def test_the_layer_refuses_a_shape_that_does_not_end_right(rms_norm_repo: Path) 
 # Tiers
 
 
-@pytest.fixture(scope="session")
-def tier_results(rms_norm_repo: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    results = {}
-    for isa in USABLE_TIERS:
-        output = tmp_path_factory.mktemp("tier") / f"{isa}.pt"
-        done = run_in_tier(isa, tier.__name__, rms_norm_repo, output)
-        assert done.returncode == 0, done.stderr
-        results[isa] = torch.load(output)
-    return results
-
-
-@pytest.fixture(params=TIERS)
-def tier_result(request: pytest.FixtureRequest, tier_results: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    isa: str = request.param
-    need_tier(isa)
-    assert tier_results[isa]["isa"] == isa, "another tier ran"
-    return tier_results[isa]
-
-
+@pytest.mark.parametrize("isa", TIERS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=CASE.dtypes)
-def test_every_tier_is_right_for_every_tail(tier_result: dict[str, Any], dtype: torch.dtype) -> None:
+def test_every_tier_is_right_for_every_tail(results_in_tier: InTier, isa: str, dtype: torch.dtype) -> None:
     for columns in tier.COLUMNS:
-        results = tier_result[f"{dtype} {columns}"]
+        results = results_in_tier("rms_norm", isa)[f"{dtype} {columns}"]
         expected = in_double(*tier.inputs(dtype, columns))
         for name, a, b in zip(("output", "x", "weight"), results, expected, strict=True):
             assert_within(a, b, CASE.tolerance((tier.ROWS, columns), dtype, name))
 
 
-def assert_same_results(actual: dict[str, Any], expected: dict[str, Any]) -> None:
-    for dtype, columns in itertools.product(tier.DTYPES, tier.COLUMNS):
-        key = f"{dtype} {columns}"
-        for a, b in zip(actual[key], expected[key], strict=True):
-            assert_same_bits(a, b)
-    for dtype, (rows, columns) in itertools.product(tier.DTYPES, tier.LARGE):
-        key = f"{dtype} {rows}x{columns}"
-        assert actual[key] == expected[key], key
-
-
-def test_every_tier_gives_the_same_bits(tier_result: dict[str, Any], tier_results: dict[str, dict[str, Any]]) -> None:
-    assert_same_results(tier_result, tier_results["scalar"])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("isa", OTHER_COMPILER_TIERS)
-def test_another_compiler_gives_the_same_bits(
-    other_artifacts: Path, tier_results: dict[str, dict[str, Any]], tmp_path: Path, isa: str
-) -> None:
-    """Each operation rounds once and in one order, which leaves a compiler no choice."""
-    done = run_in_tier(isa, tier.__name__, other_artifacts / "rms-norm", tmp_path / "results.pt")
-    assert done.returncode == 0, done.stderr
-    results = torch.load(tmp_path / "results.pt")
-    assert results["isa"] == isa
-    assert_same_results(results, tier_results["scalar"])
-
-
 @pytest.mark.parametrize("isa", TIERS)
-def test_every_tier_stays_inside_its_buffers(rms_norm_repo: Path, isa: str) -> None:
-    """Also where no element is aligned, rows have gaps, and rows are 2**31 elements apart."""
-    need_tier(isa)
-    done = run_in_tier(isa, rms_norm_guarded.__name__, rms_norm_repo)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"{isa}: ")
-
-
 @pytest.mark.parametrize("dtype", DTYPES, ids=CASE.dtypes)
-def test_every_tier_rounds_every_kind_of_float_to_even(tier_result: dict[str, Any], dtype: torch.dtype) -> None:
+def test_every_tier_rounds_every_kind_of_float_to_even(results_in_tier: InTier, isa: str, dtype: torch.dtype) -> None:
     """The bfloat16 instruction alone makes zero of subnormals."""
-    assert_same_bits(tier_result[f"{dtype} rounded"], tier.every_kind_of_float().to(dtype))
-
-
-@pytest.mark.parametrize("isa", ["avx9", "avx2 ", "AVX512"])
-def test_an_unknown_tier_is_refused_with_the_ones_that_run(rms_norm_repo: Path, tmp_path: Path, isa: str) -> None:
-    done = run_in_tier(isa, tier.__name__, rms_norm_repo, tmp_path / "never.pt")
-    assert done.returncode != 0
-    assert f"HUBKERNELS_ISA={isa}:" in done.stderr
-    assert f"this machine can run: {', '.join(USABLE_TIERS)}\n" in done.stderr
-
-
-def test_the_best_tier_is_the_default(rms_norm: ModuleType) -> None:
-    assert "HUBKERNELS_ISA" not in os.environ
-    assert rms_norm.cpu_isa() == USABLE_TIERS[0]
+    assert_same_bits(results_in_tier("rms_norm", isa)[f"{dtype} rounded"], tier.every_kind_of_float().to(dtype))

@@ -15,7 +15,7 @@ from tests.cases.rope import CASE, SHAPES, angles, reference
 from tests.ops.compare import assert_within
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from types import ModuleType
 
 
@@ -166,13 +166,6 @@ def test_one_gradient_alone_has_the_same_bits(activation: ModuleType, wanted: in
         turned = activation.rope(*leaves, **tables(9, 34))
         (alone,) = torch.autograd.grad(turned[wanted], leaves[wanted], grads[wanted])
         assert torch.equal(alone, both[wanted])
-
-
-@pytest.fixture
-def threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.usefixtures("threads")

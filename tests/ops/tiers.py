@@ -6,8 +6,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 # The flags that the kernel demands for each tier, as /proc/cpuinfo spells them.
 TIERS = {
@@ -16,6 +18,16 @@ TIERS = {
     "avx2": {"avx2", "fma", "f16c"},
     "scalar": set(),
 }
+
+
+OPS = {
+    "rms_norm": "rms-norm",
+    "norms": "rms-norm",
+    "layer_norm": "rms-norm",
+    "activation": "activation",
+    "ms_deform_attn": "ms-deform-attn",
+}
+"""What has a tests/ops/<op>_tier.py, which saves results, and a tests/ops/<op>_guarded.py; and its package."""
 
 
 def cpu_flags() -> set[str]:
@@ -40,3 +52,12 @@ def run_in_tier(isa: str, module: str, *arguments: str | Path) -> subprocess.Com
     command = [sys.executable, "-m", module, *map(str, arguments)]
     environment = {**os.environ, "HUBKERNELS_ISA": isa, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def saved_results(op: str, isa: str, repo: Path, output: Path) -> dict[str, Any]:
+    """Run the script of an op in a tier, and load what it saved."""
+    done = run_in_tier(isa, f"tests.ops.{op}_tier", repo, output)
+    assert done.returncode == 0, done.stderr
+    results: dict[str, Any] = torch.load(output)
+    assert results.pop("isa") == isa, "another tier ran"
+    return results

@@ -18,25 +18,12 @@ from hubkernels.host.cpu import cpu_features
 from hubkernels.model.isa import ISAS, usable_isas
 from hubkernels.model.project import Package
 from tests.conftest import REPOSITORY, SmallProject
-from tests.ops import (
-    activation_guarded,
-    layer_norm_guarded,
-    ms_deform_attn_guarded,
-    norms_guarded,
-    rms_norm_guarded,
-)
+from tests.ops.tiers import OPS
 from tests.sanitizers.conftest import ALL, Sanitized
 
 pytest.importorskip("kernels", reason="kernels are loaded by the stock client")
 
 TIERS = ["scalar", *usable_isas(cpu_features())]
-GUARDED = (
-    ("rms-norm", rms_norm_guarded),
-    ("rms-norm", norms_guarded),
-    ("rms-norm", layer_norm_guarded),
-    ("activation", activation_guarded),
-    ("ms-deform-attn", ms_deform_attn_guarded),
-)
 PACKAGES = load_project(REPOSITORY).packages
 
 CASE = """\
@@ -76,15 +63,15 @@ def test_the_cases_of_a_package_run_clean(
     assert report.passed == len(report.rows) > 0
 
 
+def run_guarded(sanitized: Sanitized, op: str, packages: Path, tier: str) -> subprocess.CompletedProcess[str]:
+    command = ("-m", f"tests.ops.{op}_guarded", packages / OPS[op])
+    return sanitized.run(*command, HUBKERNELS_ISA=tier, PYTHONPATH=":".join(filter(None, sys.path)))
+
+
 @pytest.mark.parametrize("tier", TIERS)
-@pytest.mark.parametrize(
-    ("package", "guarded"), [(p, m.__name__) for p, m in GUARDED], ids=[m.__name__ for _, m in GUARDED]
-)
-def test_an_op_stays_inside_its_buffers(
-    sanitized: Sanitized, artifacts: Path, package: str, guarded: str, tier: str
-) -> None:
-    command = ("-m", guarded, artifacts / package)
-    done = sanitized.run(*command, HUBKERNELS_ISA=tier, PYTHONPATH=":".join(filter(None, sys.path)))
+@pytest.mark.parametrize("op", OPS)
+def test_an_op_stays_inside_its_buffers(sanitized: Sanitized, artifacts: Path, op: str, tier: str) -> None:
+    done = run_guarded(sanitized, op, artifacts, tier)
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(rf"{tier}: \d{{3,}} cases\n", done.stdout)
 
@@ -214,7 +201,7 @@ def test_a_tail_of_rms_norm_that_is_one_too_long_is_seen(
         assert right in rows.read_text()
         rows.write_text(rows.read_text().replace(right, right.replace("end - c", "end - c + 1")))
     packages = sanitized.build(root)
-    done = sanitized.run(rms_norm_guarded.__file__, packages / "rms-norm", HUBKERNELS_ISA=tier)
+    done = run_guarded(sanitized, "rms_norm", packages, tier)
     assert done.returncode != 0
     assert re.search(r"ERROR: AddressSanitizer: (heap-buffer-overflow|SEGV)", done.stderr)
     assert "rows.h:" in done.stderr
