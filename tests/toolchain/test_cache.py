@@ -752,3 +752,19 @@ def test_where_the_preprocessor_fails_no_search_of_its_text_is_passed_over(
     ran = cli("build", "--project", small.root)
     assert ran.code == 2
     assert "does not preprocess it" in ran.err
+
+
+def test_a_source_is_preprocessed_once_a_look_however_much_its_text_decides(
+    small: SmallProject, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The search for what assembly reads takes the text, and what the files do not tell is told by it."""
+    driver, log = tmp_path / "driver", tmp_path / "log"
+    asks = "".join(f'*" {mode} cpu/"*) echo {mode} >> {log} ;; ' for mode in ("-M", "-E"))
+    driver.write_text(f'#!/bin/sh\ncase "$*" in {asks}esac\nexec g++ "$@"\n')
+    driver.chmod(0o755)
+    monkeypatch.setenv("CXX", str(driver))
+    kernel = small.root / "cpu/kernel.cpp"
+    kernel.write_text('#define OPT <no/such.h>\n#if __has_include(OPT)\n#endif\nasm("nop");\n' + kernel.read_text())
+    assert cli("build", "--project", small.root).code == 0
+    looks = log.read_text().split()
+    assert looks == ["-M", "-E"] * (len(looks) // 2)

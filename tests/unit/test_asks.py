@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from hubkernels.build.asks import Asked, asked, code, literals_joined
+from hubkernels.build.asks import Asked, asked
+from hubkernels.build.text import code, literals_joined
 
 
 def ask(texts: dict[str, bytes], flags: tuple[str, ...]) -> Asked:
-    return asked(tuple(texts), texts.__getitem__, flags, tuple(texts))
+    return asked({path: code(text) for path, text in texts.items()}, (), texts.__getitem__, flags)
 
 
 HAS = b"#define HAS(x) __has_include(x)\n"
@@ -97,9 +98,9 @@ def test_a_text_that_asks_nothing_is_read_once() -> None:
         read.append(path)
         return texts[path]
 
-    found = asked(tuple(texts), reader, (), ())
+    found = asked({}, tuple(texts), reader, ())
     assert found.silent == {"b.h"}
-    assert asked(tuple(texts), reader, (), (), found.silent) == found
+    assert asked({}, tuple(texts), reader, (), found.silent) == found
     assert read == ["a.h", "b.h", "a.h"]
 
 

@@ -11,10 +11,11 @@ import pytest
 
 from hubkernels.build import plan as planning
 from hubkernels.build.compile_commands import entries
+from hubkernels.build.inquiry import parse_make_rule
 from hubkernels.build.ninja import FailedStep, read_output, render
 from hubkernels.build.plan import Inputs, plan
 from hubkernels.build.report import Progress
-from hubkernels.build.scan import ScannedSource, parse_make_rule
+from hubkernels.build.scan import ScannedSource
 from hubkernels.build.sources import Source
 from hubkernels.host.machine import TorchSdk
 from hubkernels.model.backend import CPU

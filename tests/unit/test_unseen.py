@@ -6,17 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from hubkernels.build.asks import code
 from hubkernels.build.names import named_in
 from hubkernels.build.once import depends_on_times
 from hubkernels.build.search import Search
+from hubkernels.build.text import code
 from hubkernels.build.unseen import unseen
 from hubkernels.host.files import hash_file
 from tests.unit.test_plan import TOOLS
 
 
 def why(text: bytes, preprocessed: str = "", flags: tuple[str, ...] = ()) -> str | None:
-    return unseen({"a.cpp": text}, flags, TOOLS.compiler, ("a.cpp, preprocessed,", lambda: preprocessed))
+    return unseen(
+        {"a.cpp": text}, {"a.cpp": code(text)}, flags, TOOLS.compiler, ("a.cpp, preprocessed,", lambda: preprocessed)
+    )
 
 
 @pytest.mark.parametrize(

@@ -4,23 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-_SPLICE = re.compile(rb"\\[ \t\v\f\r]*\n")
+from hubkernels.build.text import code, spliced
+
 _SPLICED_WORD = re.compile(rb"\\[ \t\v\f\r]*\n\w")
-_TOKEN = re.compile(
-    rb"""(?P<comment>//[^\n]*|/\*.*?(?:\*/|\Z))
-    |(?:u8|[uUL])?R"(?P<raw>[^ ()\\\t\v\f\n]{0,16})\(.*?\)(?P=raw)"
-    |(?:\b__has_\w+\s*\(|(?:\#|%:)\s*(?:include(?:_next)?|import|embed))\s*<[^>\n]*>  # a name may have /* in it
-    |[A-Za-z_]\w*
-    |[0-9](?:[\w.]|'\w)*
-    |"(?:\\.|[^"\\\n])*(?:"|(?=\n)|\Z)  # in what is skipped a quote may stand alone: it takes the rest of its line
-    |'(?:\\.|[^'\\\n])*(?:'|(?=\n)|\Z)
-    """,
-    re.DOTALL | re.VERBOSE,
-)
-_ADJACENT = re.compile(rb'(?<!\\)"\s*(?:u8|[uUL])?"')
 _WORDS = re.compile(rb"__has_(?:include(?:_next)?|embed)\b")
 _OPERAND = re.compile(rb'\s*\(\s*(?:<([^>\n]+)>|"([^"\n]+)")\s*\)')
 _PREDEFINED = (b"linux", b"unix")
@@ -44,40 +33,30 @@ class Asked:
     silent: frozenset[str]
 
 
-def spliced(text: bytes) -> bytes:
-    """A text with the lines joined that end in a backslash."""
-    return _SPLICE.sub(b"", text)
-
-
-def code(text: bytes) -> bytes:
-    """A text as the compiler takes it: spliced lines joined, comments gone."""
-    return _TOKEN.sub(lambda found: b" " if found["comment"] is not None else found[0], spliced(text))
-
-
-def literals_joined(text: bytes) -> bytes:
-    """A text, as `code` gives it, with adjacent string literals made one."""
-    return _ADJACENT.sub(b"", text)
-
-
 def asked(
-    paths: Sequence[str],
+    own: Mapping[str, bytes],
+    others: Iterable[str],
     read: Callable[[str], bytes],
     flags: Sequence[str],
-    own: Collection[str],
     silent: Collection[str] = (),
 ) -> Asked:
-    """What files ask for, inactive branches included. own: the project's. silent: those that are known to be."""
-    loud = {path: text for path in paths if path not in silent and _may_ask(text := read(path))}
-    codes = {path: code(text) for path, text in loud.items()}
-    quiet = [path for path in paths if path not in loud]
+    """What files ask for, inactive branches included.
+
+    own: the project's, by path, as `code` gives them. others: paths, to be read. silent: those that are known to be.
+    """
+    codes = {path: text for path, text in own.items() if b"__has_" in text}
+    quiet = []
+    for path in others:
+        if path not in silent and _may_ask(text := read(path)):
+            codes[path] = code(text)
+        else:
+            quiet.append(path)
     if wrappers := sorted({word for text in codes.values() for word in _wrappers(text)}):
         # One may be used in files that do not have the word. Thousands of texts: no more than one is held at a time.
-        for path in quiet:
-            text = read(path)
-            if any(word in text for word in wrappers):
-                codes[path] = code(text)
+        uses = re.compile(b"|".join(wrappers))
+        codes |= {path: text for path, text in own.items() if uses.search(text)}
+        codes |= {path: code(text) for path in quiet if uses.search(text := read(path))}
     words = re.compile(b"|".join([_WORDS.pattern, *(rb"\b%s\b" % word for word in wrappers)]))
-    own_texts = [text for path in paths if path in own for text in (codes.get(path) or code(read(path)),)]
 
     names: set[str] = set()
     nearby: set[tuple[str, str]] = set()
@@ -97,7 +76,7 @@ def asked(
                 nearby.add((name, path))
             define = _DEFINE.match(text, text.rfind(b"\n", 0, found.start()) + 1)
             literal = operand[1] is None or (define is None and _WORDS.fullmatch(found[0]) is not None)
-            fixed = literal or not _made_of_macros(operand[1], define, flags, own_texts)
+            fixed = literal or not _made_of_macros(operand[1], define, flags, own.values())
             clear &= fixed and found[0] != b"__has_embed"
     return Asked(frozenset(names), frozenset(nearby), clear, frozenset(quiet))
 

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 
-from hubkernels.build.asks import spliced
+from hubkernels.build.text import spliced
 
 _NAMES = re.compile(
     rb"(?:(?:#|%:)\s*(?:include(?:_next)?|import|embed)\b|__has_(?:include(?:_next)?|embed)\s*\()"

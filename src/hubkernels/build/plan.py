@@ -8,7 +8,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hubkernels.build.scan import ID_MACRO, ScannedSource
+from hubkernels.build.inquiry import ID_MACRO
+from hubkernels.build.scan import ScannedSource
 from hubkernels.model.artifact import metadata
 from hubkernels.model.plan import BuildPlan, ShippedFile, Step
 from hubkernels.model.project import Package

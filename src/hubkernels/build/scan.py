@@ -12,27 +12,21 @@ import hashlib
 import json
 import os
 import re
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hubkernels.build.asks import asked, code
 from hubkernels.build.failure import Failure, explain_failures
 from hubkernels.build.includes import Headers, Includes, keep, recall
-from hubkernels.build.names import named_in
-from hubkernels.build.once import depends_on_times
-from hubkernels.build.search import PRECOMPILED, Around, Search, is_absent, search_folders
+from hubkernels.build.inquiry import Inquiry, RefusedError
+from hubkernels.build.search import is_absent, search_folders
 from hubkernels.build.sources import Source
-from hubkernels.build.unseen import unseen
 from hubkernels.host.cpu import cpu_identity
-from hubkernels.host.files import FileHashes, came_since, changed_since, inode_of, read_errors, read_regular
-from hubkernels.host.process import run
+from hubkernels.host.files import FileHashes, inode_of
 from hubkernels.host.store import Store
 from hubkernels.model.variant import Variant
 from hubkernels.toolchain.cpu import Toolchain
 
-ID_MACRO = b"TORCH_EXTENSION_NAME"
 HEADERS = "<headers>"
 """Stands among the inputs of a source for all that the toolchain's folders give it."""
 
@@ -43,7 +37,6 @@ TEXT = "<text>"
 """Stands among the inputs of a source for its preprocessed text, where more than the content of files decides it."""
 
 _NATIVE = re.compile(r"-m(?:arch|cpu|tune)=native")
-_WORD = re.compile(r"(?:\\.|[^\\\s])+")
 
 
 @dataclass(frozen=True)
@@ -100,7 +93,7 @@ class Scanner:
         from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - costs a no-change build 10 ms
 
         with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
-            answers = dict(zip(sources, pool.map(self._ask_compiler, sources), strict=True))
+            answers = dict(zip(sources, pool.map(self._ask, sources), strict=True))
         failures = [answer for answer in answers.values() if isinstance(answer, Failure)]
         if failures:
             raise explain_failures(failures)
@@ -147,86 +140,24 @@ class Scanner:
             and self.headers.lack(found.shadows)
         )
 
-    def _ask_compiler(self, source: Source) -> Includes | Failure:
-        """The list for one source, kept unless it may not hold for the next build.
-
-        That is so when a file or a folder of the search changed meanwhile, when the texts do not tell what is asked
-        for, and when times of files take part.
-        """
-        started = time.time_ns()
-        try:
-            paths = self._listed(source)
-            own = [path for path in paths if not self.headers.owns(path)]
-            texts = {path: self._text(path) for path in own}
-            self._refuse_unseen(source, texts)
-            search = Search(self.root, source.flags, self._toolchain_folders())
-            roots = search.roots(own)
-            near = search.near(roots, search.names(paths, roots))
-            _refuse_precompiled(near)
-            asked_for, clear = self._asked_for(source, search, roots, paths, own)
-            codes = {path: code(text) for path, text in texts.items()}
-            names = {(name, path) for path, text in codes.items() for name in named_in(text) if _is_name(name)}
-            named_at = search.named(names, every=any(b"include_next" in text for text in codes.values()))
-            named = sorted(path for path in named_at.there.difference(own) if not self.headers.owns(path))
-            clear = clear and not depends_on_times(codes, named, self.root, self._sha256)
-            text = "" if clear else self._preprocessed(source)
-        except _RefusedError as refusal:
-            return Failure(source.path, self.variant.tag, str(refusal))
-        around = near | search.far(paths) | asked_for | named_at
-        own += sorted(path for path in asked_for.there.difference(own) if not self.headers.owns(path))
-        headers = self.headers.listed(path for path in {*paths, *asked_for.there} if self.headers.owns(path))
-        shadows = self.headers.listed_absent(path for path in around.absent if self.headers.owns(path))
-        found = Includes(
-            {path: self._sha256(path) or "" for path in own},
-            {path: self._sha256(path) or "" for path in named if path not in own},
-            headers.digest,
-            tuple(sorted(path for path in around.absent if not self.headers.owns(path))),
-            shadows.digest,
-            any(ID_MACRO in text for text in texts.values()) or any(ID_MACRO.decode() in flag for flag in source.flags),
-            text and _hash(text),
+    def _ask(self, source: Source) -> Includes | Failure:
+        inquiry = Inquiry(
+            source,
+            self.root,
+            self._flags(source),
+            self._toolchain_folders(),
+            self.tools,
+            self.environment,
+            self.headers,
         )
-        files = {*map(self._full, (*paths, *asked_for.there, *named))}
-        folders = {*map(self._full, around.folders)}
-        moved = self.hashes.written(files) or any(changed_since(path, started) for path in files | folders)
-        moved = moved or came_since(files | folders, str(self.root.absolute()), started)
-        if clear and not moved:
-            self.headers.keep(headers, shadows)
-            keep(self.store, self._key(source), found)
-        return found
-
-    def _listed(self, source: Source) -> list[str]:
-        """What the compiler says that it reads, the source first."""
-        # A stand-in for the id: whether the macro is there can decide what is included, its value does not.
-        words = (*self._flags(source), f"-D{ID_MACRO.decode()}=_id", "-M", source.path)
-        done = run((*self.tools.compiler.command, *words), cwd=self.root, env=self.environment)
-        if done.status:
-            raise _RefusedError(done.errors)
-        paths = list(dict.fromkeys(parse_make_rule(done.output)))
-        if not paths or os.path.normpath(paths[0]) != os.path.normpath(source.path):
-            flags = " ".join(source.flags)
-            raise _RefusedError(f"the compiler does not list what it reads, with these flags: {flags}")
-        return paths
-
-    def _preprocessed(self, source: Source) -> str:
-        """The text that is compiled, in words that every machine shares."""
-        words = (*self._flags(source), f"-D{ID_MACRO.decode()}=_id", *self.tools.prefix_maps(), "-E", source.path)
-        done = run((*self.tools.compiler.command, *words), cwd=self.root, env=self.environment)
-        if done.status:
-            raise _RefusedError(done.errors or "the compiler lists what it reads, but does not preprocess it")
-        return self.tools.portable(done.output)
-
-    def _refuse_unseen(self, source: Source, texts: Mapping[str, bytes]) -> None:
-        whole = (f"{source.path}, preprocessed,", lambda: self._preprocessed(source))
-        if why := unseen(texts, source.flags, self.tools.compiler, whole):
-            raise _RefusedError(why)
-
-    def _asked_for(
-        self, source: Source, search: Search, roots: Iterable[str], paths: Sequence[str], own: Sequence[str]
-    ) -> tuple[Around, bool]:
-        """What lies where files ask for some, and whether that is all that they ask for."""
-        wanted = asked(paths, self._text, self._flags(source), own, self.headers.silent)
-        self.headers.silent.update(filter(self.headers.owns, wanted.silent))
-        return search.asked(roots, wanted.names, wanted.nearby), wanted.clear
+        try:
+            answer = inquiry.answer()
+        except RefusedError as refusal:
+            return Failure(source.path, self.variant.tag, str(refusal))
+        if answer.holds:
+            self.headers.keep(*answer.lists)
+            keep(self.store, self._key(source), answer.found)
+        return answer.found
 
     def _toolchain_folders(self) -> tuple[str, ...]:
         """Where headers outside the project are looked for, in order."""
@@ -241,39 +172,9 @@ class Scanner:
     def _full(self, path: str) -> str:
         return os.path.join(self.root, path)  # noqa: PTH118 - thousands a build
 
-    def _text(self, path: str) -> bytes:
-        """Raises EnvironmentLacksError for a file that went since it was listed, or whose name is no text."""
-        full = Path(self._full(path))
-        if full.is_char_device():  # /dev/null
-            return b""
-        with read_errors(full):
-            return read_regular(full)
-
     def _sha256(self, path: str) -> str | None:
         return self.hashes.sha256(self._full(path))
 
 
-class _RefusedError(Exception):
-    """Why a source cannot be scanned, in words."""
-
-
-def _is_name(name: str) -> bool:
-    """Whether a file may be looked for under it in folders."""
-    return bool(name) and not name.startswith("/") and "\0" not in name
-
-
-def _refuse_precompiled(near: Around) -> None:
-    folders = (path.removesuffix("/") for path in near.absent if path.endswith("/"))  # of which any file will do
-    if made := sorted(path for path in (*near.there, *folders) if path.endswith(PRECOMPILED)):
-        why = "the compiler would read it in the header's stead, and does not list it; delete it"
-        raise _RefusedError(f"{made[0]} is a precompiled header: {why}")
-
-
 def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def parse_make_rule(text: str) -> list[str]:
-    """The prerequisites of one rule of ``-M``: spaces and hashes are escaped, dollars doubled, lines continued."""
-    _, _, rest = text.replace("\\\n", " ").partition(": ")
-    return [re.sub(r"\\([ #\\])", r"\1", word).replace("$$", "$") for word in _WORD.findall(rest)]

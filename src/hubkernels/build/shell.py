@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from hubkernels.build.artifacts import built
+from hubkernels.build.inquiry import ID_MACRO
 from hubkernels.build.places import Places
-from hubkernels.build.scan import ID_MACRO
 from hubkernels.build.search import search_folders
 from hubkernels.build.sources import source_groups
 from hubkernels.host.files import disk_errors

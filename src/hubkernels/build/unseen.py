@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from hubkernels.build.asks import code, literals_joined
+from hubkernels.build.text import literals_joined
 from hubkernels.model.version import Version
 from hubkernels.toolchain.compiler import Compiler
 
@@ -21,14 +21,18 @@ _HEEDS_EPOCH = Version((16,))
 
 
 def unseen(
-    texts: Mapping[str, bytes], flags: Sequence[str], compiler: Compiler, whole: tuple[str, Callable[[], str]]
+    texts: Mapping[str, bytes],
+    codes: Mapping[str, bytes],
+    flags: Sequence[str],
+    compiler: Compiler,
+    whole: tuple[str, Callable[[], str]],
 ) -> str | None:
     """Why a source of these texts, by path, and flags is refused; None where it is not.
 
+    codes: the texts, as `code` gives them.
     whole: a name for what the preprocessor makes of it, and what gives that: called where macros could hide a string.
     """
-    codes = {path: code(text) for path, text in texts.items()}
-    codes["a flag"] = " ".join(flags).encode(errors="surrogateescape")
+    codes = {**codes, "a flag": " ".join(flags).encode(errors="surrogateescape")}
     times = _CLOCK if compiler.family == "clang" and compiler.version < _HEEDS_EPOCH else _STAMP
     if path := next((path for path, text in texts.items() if b"??/" in text), None):
         return f"{path} has ??/, which is a backslash in some standards of C++ and none in others: leave it out"

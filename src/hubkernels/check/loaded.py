@@ -23,21 +23,21 @@ def load(folder: str) -> dict[str, Any]:
     seconds = time.monotonic() - started
     found: list[str] = torch._C._dispatch_get_all_op_names()  # noqa: SLF001 - there is no public list
     ops = sorted({op for namespace, op in (name.split("::") for name in found) if namespace == kernel.__name__})
+    metadata = json.loads((Path(folder) / METADATA).read_bytes())
     return {
-        "id": json.loads((Path(folder) / METADATA).read_bytes())["id"],
+        "id": metadata["id"],
         "module": kernel.__name__,
         "variant": loaded_variant(kernel, Path(folder).parent),
         "ops": ops,
-        "incomplete": dict(_incomplete(kernel.__name__, ops, json.loads((Path(folder) / METADATA).read_bytes()))),
+        "incomplete": dict(_incomplete(kernel.__name__, ops, metadata["backend"]["type"])),
         "seconds": seconds,
     }
 
 
-def _incomplete(namespace: str, ops: list[str], metadata: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _incomplete(namespace: str, ops: list[str], backend: str) -> Iterator[tuple[str, str]]:
     """Ops that cannot be called, and why: a library may have a schema without a kernel, and the other way round."""
     import torch  # noqa: PLC0415
 
-    backend = metadata["backend"]["type"]
     key = {"cpu": "CPU", "cuda": "CUDA", "xpu": "XPU"}.get(backend)
     for op in ops:
         if not hasattr(getattr(torch.ops, namespace), op.partition(".")[0]):

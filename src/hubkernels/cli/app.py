@@ -101,9 +101,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         finally:
             settle()
     except SystemExit as leaving:
-        if isinstance(
-            leaving.__context__, BrokenPipeError
-        ):  # typer's way out where the reader has gone, as in `| head`
+        # typer's way out where the reader has gone, as in `| head`
+        if isinstance(leaving.__context__, BrokenPipeError):
             return 128 + signal.SIGPIPE
         raise
     except OSError as failure:  # the safety net: where one is expected, the error names the way out
