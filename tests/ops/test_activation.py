@@ -16,6 +16,7 @@ from tests.cases import gelu, gelu_and_mul, rope, silu_and_mul
 from tests.ops import activation_tier as tier
 from tests.ops.compare import assert_within
 from tests.ops.tiers import TIERS
+from tests.ops.views import operators
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -288,12 +289,6 @@ def test_halves_of_one_tensor_are_right(activation: ModuleType, gate: str, dtype
     assert all(map(torch.equal, by_halves, results(call, whole, grad)))
     half = whole.chunk(2, -1)[0]
     assert torch.equal(activation.gelu(half), activation.gelu(half.contiguous()))
-
-
-def operators(call: Callable[..., object], *arguments: Tensor) -> set[str]:
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-        call(*arguments)
-    return {event.key for event in profile.key_averages()}
 
 
 def test_rows_with_one_stride_are_not_copied(activation: ModuleType) -> None:

@@ -17,6 +17,8 @@ from transformers.models.gpt_oss import modeling_gpt_oss
 from transformers.models.llama import modeling_llama
 from transformers.models.llama.modeling_llama import LlamaForCausalLM, LlamaMLP
 
+from tests.ops.kernelized import kernelized, swapped_layers
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -39,7 +41,6 @@ CLASSES = {
 ACTIVATIONS_ALONE = tuple(CLASSES)[:6]
 ROTATED = {modeling_llama: "LlamaAttention", modeling_gemma: "GemmaAttention", modeling_gpt_oss: "GptOssAttention"}
 LAYERS = {**dict(CLASSES.values()), "rotary_pos_emb": "apply_rotary_transformers"}
-MODE = kernels.Mode.TRAINING | kernels.Mode.TORCH_COMPILE
 
 
 @pytest.fixture(autouse=True)
@@ -66,17 +67,8 @@ def plain(function: Any) -> Any:  # noqa: ANN401
     return inspect.unwrap(function.forward) if isinstance(function, nn.Module) else function
 
 
-def kernelized(model: nn.Module, repo: Path) -> nn.Module:
-    mapping = {name: {"cpu": kernels.LocalLayerRepository(repo, layer_name=layer)} for name, layer in LAYERS.items()}
-    with kernels.use_kernel_mapping(mapping, inherit_mapping=False):
-        swapped: nn.Module = kernels.kernelize(model, mode=MODE, device="cpu")
-    return swapped
-
-
-def forwards(model: nn.Module) -> set[str]:
-    """The layers whose forward replaces that of a module."""
-    found = {module.__dict__["forward"].__qualname__ for module in model.modules() if "forward" in module.__dict__}
-    return {name.split(".")[0] for name in found}
+def swapped(model: nn.Module, repo: Path) -> nn.Module:
+    return kernelized(model, LAYERS, repo, use_fallback=True)
 
 
 ACTIVATIONS = {
@@ -99,8 +91,8 @@ def test_an_activation_of_transformers_is_itself(
 ) -> None:
     """C02: on half of a chunk, too."""
     torch.compiler.reset()
-    theirs, ours = ACT2FN[name], kernelized(ACT2FN[name], activation_repo)
-    assert forwards(ours) == {layer}
+    theirs, ours = ACT2FN[name], swapped(ACT2FN[name], activation_repo)
+    assert swapped_layers(ours) == [layer]
     forward = torch.compile(ours, fullgraph=True) if compiled else ours
     noise = 2 * torch.randn(2, 16, 96, generator=torch.Generator().manual_seed(1))
     # In bfloat16 the torch code of several operations rounds after each.
@@ -173,8 +165,8 @@ def test_a_kernelized_model_is_itself_after_a_training_step(  # noqa: PLR0913 (a
         mark(monkeypatch, mlp)
     theirs, ours = make(), make()  # a deep copy would have a function of its own, which nobody calls
     expected = step(theirs, theirs)
-    ours = kernelized(ours, activation_repo)
-    assert forwards(ours) == layers
+    ours = swapped(ours, activation_repo)
+    assert set(swapped_layers(ours)) == layers
     module = modeling_gemma if make is gemma else modeling_llama
     assert "apply_rotary_transformers" in module.apply_rotary_pos_emb.forward.__qualname__
     forward = torch.compile(ours) if compiled else ours
@@ -193,24 +185,22 @@ def test_a_rotation_is_replaced_and_is_itself(activation_repo: Path) -> None:
         "head_dim": 16,
     }
     config = GptOssConfig(**sizes, num_attention_heads=2, num_key_value_heads=1, num_local_experts=2)
-    for module, model, columns in (
-        (modeling_llama, llama(), 16),
-        (modeling_gpt_oss, modeling_gpt_oss.GptOssAttention(config, 0), 8),
-    ):
+    checks = []
+    for module, columns in ((modeling_llama, 16), (modeling_gpt_oss, 8)):
         cos, sin = torch.randn(2, 1, 7, columns)
+        cases = ((q, k, cos, sin), (q.transpose(1, 2), k.transpose(1, 2), cos, sin, 2))
+        checks += [(module, case, module.apply_rotary_pos_emb(*case)) for case in cases]
+    swapped(nn.ModuleList([llama(), modeling_gpt_oss.GptOssAttention(config, 0)]), activation_repo)
+    for module, case, expected in checks:
         call = module.apply_rotary_pos_emb
-        arguments = ((q, k, cos, sin), (q.transpose(1, 2), k.transpose(1, 2), cos, sin, 2))
-        expected = [call(*each) for each in arguments]
-        kernelized(model, activation_repo)
         assert "apply_rotary_transformers" in call.forward.__qualname__
-        for each, wanted in zip(arguments, expected, strict=True):
-            assert all(map(torch.equal, call(*each), wanted))
+        assert all(map(torch.equal, call(*case), expected))
 
 
 def test_an_mlp_of_another_activation_is_refused(activation_repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its output would be that of another model."""
     mark(monkeypatch, LlamaMLP)
-    model = kernelized(llama(hidden_act="relu"), activation_repo)
+    model = swapped(llama(hidden_act="relu"), activation_repo)
     with pytest.raises(ValueError, match="SwiGLUMLP: hidden_act of the config is 'relu', must be one of"):
         model(input_ids=torch.ones(1, 3, dtype=torch.int64))
 

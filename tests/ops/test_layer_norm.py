@@ -21,9 +21,10 @@ from tests.cases.layer_norm import CASE, EPS, reference
 from tests.ops import layer_norm_tier as tier
 from tests.ops.compare import assert_same_bits, assert_within
 from tests.ops.conftest import InTier
+from tests.ops.kernelized import kernelized, swapped_layers
 from tests.ops.rms_norm_tier import COLUMNS, ROWS, every_kind_of_float
-from tests.ops.test_rms_norm import VIEWS, kernelized, operators
 from tests.ops.tiers import TIERS, USABLE_TIERS
+from tests.ops.views import VIEWS, operators
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")  # torch.compile's own
 
@@ -473,13 +474,12 @@ def test_inference_mode_gives_the_same_bits(rms_norm: ModuleType) -> None:
 # Layers
 
 
+LAYERS = {"TorchLayerNorm": "LayerNorm"}
+
+
 @kernels.use_kernel_forward_from_hub("TorchLayerNorm")
 class TorchLayerNorm(nn.LayerNorm):
     """nn.LayerNorm that `kernelize` may replace."""
-
-
-def swapped(module: nn.Module, repo: Path) -> nn.Module:
-    return kernelized(module, "TorchLayerNorm", "LayerNorm", repo)
 
 
 MODULES: dict[str, Callable[[], TorchLayerNorm]] = {
@@ -510,7 +510,7 @@ def test_kernelize_keeps_what_torch_layer_norm_computes(
     theirs = make().to(dtype)
     for parameter in theirs.parameters():
         nn.init.normal_(parameter)
-    ours = swapped(copy.deepcopy(theirs), rms_norm_repo)
+    ours = kernelized(copy.deepcopy(theirs), LAYERS, rms_norm_repo)
     forward = torch.compile(ours, fullgraph=True) if compiled else ours
     x = (1e-2 * inputs(5, *theirs.normalized_shape)[0]).to(dtype)  # small: eps decides
     rounding = 2 * torch.finfo(dtype).eps + 16 * torch.finfo(torch.float32).eps
@@ -522,7 +522,7 @@ def test_kernelize_keeps_what_torch_layer_norm_computes(
 def test_a_float32_layer_serves_half_types(rms_norm_repo: Path, dtype: torch.dtype) -> None:
     theirs = TorchLayerNorm(64)
     nn.init.normal_(theirs.bias)
-    ours = swapped(copy.deepcopy(theirs), rms_norm_repo)
+    ours = kernelized(copy.deepcopy(theirs), LAYERS, rms_norm_repo)
     x = inputs(2, 3, 64, dtype=dtype)[0]
     torch.testing.assert_close(ours(x), theirs(x))
     ours(x).sum().backward()
@@ -530,7 +530,7 @@ def test_a_float32_layer_serves_half_types(rms_norm_repo: Path, dtype: torch.dty
 
 
 def test_a_layer_of_another_half_type_is_taken_as_float32(rms_norm_repo: Path) -> None:
-    layer = swapped(TorchLayerNorm(64).half(), rms_norm_repo)
+    layer = kernelized(TorchLayerNorm(64).half(), LAYERS, rms_norm_repo)
     x = inputs(3, 64)[0]
     torch.testing.assert_close(layer(x), F.layer_norm(x, (64,)))
 
@@ -538,7 +538,7 @@ def test_a_layer_of_another_half_type_is_taken_as_float32(rms_norm_repo: Path) -
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_layer_keeps_the_dtype_that_torch_gives_under_autocast(rms_norm_repo: Path, dtype: torch.dtype) -> None:
     theirs = TorchLayerNorm(64)
-    ours = swapped(copy.deepcopy(theirs), rms_norm_repo)
+    ours = kernelized(copy.deepcopy(theirs), LAYERS, rms_norm_repo)
     x = inputs(3, 64, dtype=dtype)[0]
     with torch.autocast("cpu", torch.bfloat16):
         torch.testing.assert_close(ours(x), theirs(x))
@@ -546,7 +546,7 @@ def test_the_layer_keeps_the_dtype_that_torch_gives_under_autocast(rms_norm_repo
 
 def test_the_layer_refuses_a_shape_that_does_not_end_right(rms_norm_repo: Path) -> None:
     """As many elements in another order would be normalized without a word."""
-    layer = swapped(TorchLayerNorm((4, 6)), rms_norm_repo)
+    layer = kernelized(TorchLayerNorm((4, 6)), LAYERS, rms_norm_repo)
     with pytest.raises(ValueError, match=r"x has shape \(2, 6, 4\), must end in \(4, 6\)"):
         layer(torch.ones(2, 6, 4))
 
@@ -592,7 +592,8 @@ def test_a_kernelized_model_trains_as_itself(rms_norm_repo: Path, dtype: torch.d
     """Output and gradients are no farther from those in float64 than twice what torch's own are."""
     torch.compiler.reset()
     theirs = bert().to(dtype)
-    ours = swapped_model(with_marked_norms(bert().to(dtype)), rms_norm_repo)
+    ours = kernelized(with_marked_norms(bert().to(dtype)), LAYERS, rms_norm_repo)
+    assert swapped_layers(ours) == 5 * ["LayerNorm"]
     forward = torch.compile(ours, fullgraph=True) if compiled else ours
 
     def trained(module: nn.Module) -> list[nn.Parameter]:
@@ -610,17 +611,6 @@ def farthest(found: list[Tensor], truth: list[Tensor]) -> float:
     """The largest difference beside the largest element of its tensor."""
     pairs = zip(found, truth, strict=True)
     return max(float((a - b).abs().max() / b.abs().max().clamp(min=1e-3)) for a, b in pairs)
-
-
-def swapped_model(model: nn.Module, repo: Path) -> nn.Module:
-    mapping = {"TorchLayerNorm": {"cpu": kernels.LocalLayerRepository(repo, layer_name="LayerNorm")}}
-    with kernels.use_kernel_mapping(mapping, inherit_mapping=False):
-        mode = kernels.Mode.TRAINING | kernels.Mode.TORCH_COMPILE
-        found: nn.Module = kernels.kernelize(model, mode=mode, device="cpu", use_fallback=False)
-    norms = [module for module in found.modules() if isinstance(module, nn.LayerNorm)]
-    assert len(norms) == 5
-    assert all("rms_norm" in module.forward.__module__ or "layers" in module.forward.__module__ for module in norms)
-    return found
 
 
 # Tiers

@@ -20,6 +20,7 @@ from transformers.models.deformable_detr import modeling_deformable_detr
 from tests.cases.ms_deform_attn import CASE, SHAPES, grid_sample_form, reference
 from tests.ops import ms_deform_attn_tier as tier
 from tests.ops.compare import assert_within
+from tests.ops.kernelized import kernelized, swapped_layers
 from tests.ops.tiers import TIERS
 
 if TYPE_CHECKING:
@@ -727,16 +728,11 @@ def detr(*, two_stage: bool = False) -> nn.Module:
     return model.train()
 
 
-def kernelized(model: nn.Module, repo: Path) -> nn.Module:
+def swapped(model: nn.Module, repo: Path) -> nn.Module:
     """Swap every deformable attention of a model, and prove that each was."""
-    mapping = {LAYER: {"cpu": kernels.LocalLayerRepository(repo, layer_name=LAYER)}}
-    with kernels.use_kernel_mapping(mapping, inherit_mapping=False):
-        mode = kernels.Mode.TRAINING | kernels.Mode.TORCH_COMPILE
-        swapped: nn.Module = kernels.kernelize(model, mode=mode, device="cpu", use_fallback=False)
-    layers = [m for m in swapped.modules() if isinstance(m, modeling_deformable_detr.MultiScaleDeformableAttention)]
-    assert len(layers) == 4
-    assert all("ms_deform_attn" in getattr(m.forward, "__module__", "") for m in layers)
-    return swapped
+    found = kernelized(model, {LAYER: LAYER}, repo)
+    assert swapped_layers(found) == 4 * [LAYER]
+    return found
 
 
 def step(model: nn.Module, forward: Callable[..., Any], dtype: torch.dtype) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
@@ -763,7 +759,7 @@ def test_a_kernelized_deformable_detr_equals_itself(
 ) -> None:
     torch.compiler.reset()
     theirs = detr(two_stage=two_stage)
-    ours = kernelized(copy.deepcopy(theirs), ms_deform_attn_repo)
+    ours = swapped(copy.deepcopy(theirs), ms_deform_attn_repo)
     expected = step(theirs, theirs, torch.float32)
     found = step(ours, torch.compile(ours) if compiled else ours, torch.float32)
     torch.testing.assert_close(found[:2], expected[:2], rtol=1e-4, atol=1e-4)
@@ -774,7 +770,7 @@ def test_a_kernelized_deformable_detr_equals_itself(
 
 def test_a_two_stage_model_runs_in_bfloat16(ms_deform_attn_repo: Path) -> None:
     """M11: proposals are made in float32 there, so locations are float32 beside values that are not."""
-    model = kernelized(detr(two_stage=True), ms_deform_attn_repo).bfloat16()
+    model = swapped(detr(two_stage=True), ms_deform_attn_repo).bfloat16()
     logits, boxes, grads = step(model, model, torch.bfloat16)
     assert logits.isfinite().all()
     assert boxes.isfinite().all()
@@ -782,7 +778,7 @@ def test_a_two_stage_model_runs_in_bfloat16(ms_deform_attn_repo: Path) -> None:
 
 
 def test_a_model_under_autocast_trains(ms_deform_attn_repo: Path) -> None:
-    model = kernelized(detr(), ms_deform_attn_repo)
+    model = swapped(detr(), ms_deform_attn_repo)
     with torch.autocast("cpu", torch.bfloat16):
         logits, boxes, grads = step(model, model, torch.float32)
     assert logits.isfinite().all()

@@ -15,9 +15,10 @@ from transformers.models.gemma.modeling_gemma import GemmaRMSNorm
 from tests.ops import norms_threads
 from tests.ops import rms_norm_tier as tier
 from tests.ops.compare import assert_within
+from tests.ops.kernelized import kernelized
 from tests.ops.norms import NORMS, Norm, Results
-from tests.ops.test_rms_norm import VIEWS, kernelized
 from tests.ops.tiers import TIERS, USABLE_TIERS, run_in_tier
+from tests.ops.views import VIEWS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -527,6 +528,9 @@ def test_inference_mode_gives_the_same_bits(rms_norm: ModuleType) -> None:
 # Layers
 
 
+LAYERS = {"HubGemmaRMSNorm": "GemmaRMSNorm"}
+
+
 @kernels.use_kernel_forward_from_hub("HubGemmaRMSNorm")
 class HubGemmaRMSNorm(GemmaRMSNorm):
     """Gemma's, marked here: transformers marks it for some versions of kernels only."""
@@ -542,7 +546,7 @@ def test_kernelize_keeps_what_gemma_rms_norm_computes(
     torch.compiler.reset()
     generator = torch.Generator().manual_seed(0)
     theirs = GemmaRMSNorm(64).to(weight_dtype or dtype)
-    ours = kernelized(HubGemmaRMSNorm(64).to(weight_dtype or dtype), "HubGemmaRMSNorm", "GemmaRMSNorm", rms_norm_repo)
+    ours = kernelized(HubGemmaRMSNorm(64).to(weight_dtype or dtype), LAYERS, rms_norm_repo)
     weight = 0.01 * torch.randn(64, generator=generator)
     for module in (theirs, ours):
         module.get_parameter("weight").data.copy_(weight)

@@ -16,7 +16,9 @@ from transformers.models.llama.modeling_llama import LlamaRMSNorm
 from tests.cases.rms_norm import CASE, EPS, reference
 from tests.ops import rms_norm_tier as tier
 from tests.ops.compare import assert_same_bits, assert_within
+from tests.ops.kernelized import kernelized
 from tests.ops.tiers import TIERS
+from tests.ops.views import VIEWS, operators
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -200,22 +202,6 @@ def test_bits_do_not_depend_on_the_number_of_threads(
 # Layout
 
 
-VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
-    "transposed (N27)": lambda x: x.reshape(64, 48).t()[:, :40],
-    "transposed batch of one (N29)": lambda x: x.reshape(64, 1, 48).transpose(0, 1)[..., :40],
-    "two leading dims swapped": lambda x: x.reshape(8, 8, 48).transpose(0, 1)[..., :40],
-    "half of a chunk (C02)": lambda x: x.reshape(32, 96).chunk(2, -1)[1][..., :40],
-    "every second row": lambda x: x.reshape(64, 48)[::2, :40],
-    "every second element": lambda x: x.reshape(32, 96)[:, 1:81:2],
-    "one row repeated": lambda x: x[:40].expand(7, 40),
-    "one element repeated": lambda x: x[:5].unsqueeze(1).expand(5, 40),
-    "unaligned start": lambda x: x[1 : 1 + 76 * 40].reshape(76, 40),
-    "one long row": lambda x: x[3:43],
-    "stride of a dim of size 1 (N08)": lambda x: x[:80].reshape(1, 1, 2, 40).as_strided((1, 1, 2, 40), (3, 5, 40, 1)),
-    "last dim of size 1, strided (N08)": lambda x: x.reshape(64, 48)[:, 3:4],
-}
-
-
 @pytest.mark.parametrize("dtype", DTYPES, ids=CASE.dtypes)
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS.keys())
 def test_views_are_right_and_results_contiguous(
@@ -227,12 +213,6 @@ def test_views_are_right_and_results_contiguous(
     grad = view(noise[1].to(dtype))
     weight = torch.randn(2 * x.shape[-1], generator=generator).to(dtype)[::2]
     assert_right(rms_norm, x, weight, grad)
-
-
-def operators(call: Callable[..., object], *arguments: Tensor) -> set[str]:
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-        call(*arguments)
-    return {event.key for event in profile.key_averages()}
 
 
 def test_rows_with_one_stride_are_not_copied(rms_norm: ModuleType) -> None:
@@ -461,17 +441,6 @@ class HubLlamaRMSNorm(LlamaRMSNorm):
     """Llama's, marked here: transformers marks it for some versions of kernels only."""
 
 
-def kernelized(module: nn.Module, name: str, layer: str, repo: Path) -> nn.Module:
-    mapping = {name: {"cpu": kernels.LocalLayerRepository(repo, layer_name=layer)}}
-    before = module.forward
-    with kernels.use_kernel_mapping(mapping, inherit_mapping=False):
-        mode = kernels.Mode.TRAINING | kernels.Mode.TORCH_COMPILE
-        swapped: nn.Module = kernels.kernelize(module, mode=mode, device="cpu", use_fallback=False)
-    assert swapped.forward != before
-    assert layer in swapped.forward.__qualname__
-    return swapped
-
-
 MODULES: dict[str, Callable[[], TorchRMSNorm]] = {
     "one dim": lambda: TorchRMSNorm(24, eps=1e-3),
     "two dims": lambda: TorchRMSNorm((4, 6), eps=1e-3),
@@ -487,7 +456,7 @@ def test_kernelize_keeps_what_torch_rms_norm_computes(
     rms_norm_repo: Path, make: Callable[[], TorchRMSNorm], dtype: torch.dtype, *, compiled: bool
 ) -> None:
     torch.compiler.reset()
-    theirs, ours = make().to(dtype), kernelized(make().to(dtype), "TorchRMSNorm", "RMSNorm", rms_norm_repo)
+    theirs, ours = make().to(dtype), kernelized(make().to(dtype), {"TorchRMSNorm": "RMSNorm"}, rms_norm_repo)
     forward = torch.compile(ours, fullgraph=True) if compiled else ours
     x = (1e-3 * inputs(5, *theirs.normalized_shape)[0]).to(dtype)  # small: eps decides
     torch.testing.assert_close(forward(x), theirs(x))
@@ -503,7 +472,7 @@ def test_kernelize_keeps_what_llama_rms_norm_computes(
     for weight_dtype in (dtype, torch.float32):
         torch.compiler.reset()
         theirs = LlamaRMSNorm(64).to(weight_dtype)
-        ours = kernelized(HubLlamaRMSNorm(64).to(weight_dtype), "HubLlamaRMSNorm", "LlamaRMSNorm", rms_norm_repo)
+        ours = kernelized(HubLlamaRMSNorm(64).to(weight_dtype), {"HubLlamaRMSNorm": "LlamaRMSNorm"}, rms_norm_repo)
         forward = torch.compile(ours, fullgraph=True) if compiled else ours
         x = inputs(2, 3, 64, dtype=dtype)[0]
         a, b = x.clone().requires_grad_(), x.clone().requires_grad_()
@@ -519,7 +488,7 @@ def test_kernelize_keeps_what_llama_rms_norm_computes(
 
 def test_the_layer_refuses_a_shape_that_does_not_end_right(rms_norm_repo: Path) -> None:
     """As many elements in another order would be normalized without a word."""
-    layer = kernelized(TorchRMSNorm((4, 6)), "TorchRMSNorm", "RMSNorm", rms_norm_repo)
+    layer = kernelized(TorchRMSNorm((4, 6)), {"TorchRMSNorm": "RMSNorm"}, rms_norm_repo)
     with pytest.raises(ValueError, match=r"x has shape \(2, 6, 4\), must end in \(4, 6\)"):
         layer(torch.ones(2, 6, 4))
 
