@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,7 +84,7 @@ class Scanner:
 
     def scan(self, sources: Sequence[Source], jobs: int) -> tuple[ScannedSource, ...]:
         """List the inputs of each source. Raises InputError for those that the compiler cannot read."""
-        lists = {source: self._recall(source) for source in sources}
+        lists = dict(zip(sources, self._recall(sources), strict=True))
         if stale := [source for source, found in lists.items() if found is None]:
             lists |= self._ask_for_all(stale, jobs)
         return tuple(self._scanned(source, found) for source, found in lists.items() if found)
@@ -101,7 +101,7 @@ class Scanner:
 
     def remembered(self, sources: Sequence[Source]) -> Reads | None:
         """What these sources read by the lists of earlier builds; None where one does not hold. Asks no compiler."""
-        lists = [self._recall(source) for source in sources]
+        lists = list(self._recall(sources))
         known = [found for found in lists if found]
         if len(known) < len(lists):
             return None
@@ -125,20 +125,26 @@ class Scanner:
     def _flags(self, source: Source) -> tuple[str, ...]:
         return (*self.tools.compile_flags(self.variant), *source.flags, *self.tools.search_path())
 
-    def _recall(self, source: Source) -> Includes | None:
-        return next(filter(self._holds, recall(self.store, self._key(source))), None)
+    def _recall(self, sources: Sequence[Source]) -> Iterator[Includes | None]:
+        seen = set[str]()  # to be absent: nearly all that a source looks for, others do, too
+        for source in sources:
+            kept = recall(self.store, self._key(source))
+            yield next((found for found in kept if self._holds(found, seen)), None)
 
-    def _holds(self, found: Includes) -> bool:
-        return (
+    def _holds(self, found: Includes, seen: set[str]) -> bool:
+        held = (
             all(
                 (self._sha256(path) or "") == digest
                 for files in (found.own, found.named)
                 for path, digest in files.items()
             )
-            and all(is_absent(self._full(path)) for path in found.absent)
+            and all(is_absent(self._full(path)) for path in set(found.absent) - seen)
             and self.headers.hold(found.headers)
             and self.headers.lack(found.shadows)
         )
+        if held:
+            seen.update(found.absent)
+        return held
 
     def _ask(self, source: Source) -> Includes | Failure:
         inquiry = Inquiry(
