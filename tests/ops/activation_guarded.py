@@ -17,7 +17,6 @@ from torch import Tensor
 
 from tests.ops.guard import (
     COLUMNS,
-    DTYPES,
     PLACES,
     Place,
     at_the_end_of_an_allocation,
@@ -25,6 +24,7 @@ from tests.ops.guard import (
     far_apart,
     with_gaps_before_a_guard,
 )
+from tests.ops.sweep import DTYPES
 
 
 def draw(*shape: int, dtype: torch.dtype) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,8 +12,9 @@ import kernels
 import torch
 from torch import Tensor
 
-SIZES = (*range(1, 258), 4095, 4096, 4097)
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+from tests.ops import sweep
+from tests.ops.sweep import DTYPES, SIZES, digest
+
 ROWS = 2
 LARGE = (
     (2056, 4160),  # written around the caches, every row aligned
@@ -43,7 +43,7 @@ def gated(op: ModuleType) -> dict[str, Callable[..., Tensor]]:
 
 def draw(seed: int, *shape: int, dtype: torch.dtype) -> Tensor:
     """Draw elements of size 2."""
-    return (2 * torch.randn(shape, generator=torch.Generator().manual_seed(seed))).to(dtype)
+    return (2 * sweep.draw(shape, torch.Generator().manual_seed(seed))).to(dtype)
 
 
 def with_gradients(
@@ -104,11 +104,6 @@ def every_kind_of_float(dtype: torch.dtype) -> Tensor:
     return torch.cat([bits.view(torch.float32), torch.linspace(-120, 120, 1 << 18)])
 
 
-def digest(results: tuple[Tensor, ...]) -> list[str]:
-    """Stand for the bits of results that are too large to keep."""
-    return [hashlib.sha256(result.contiguous().view(torch.uint8).numpy().tobytes()).hexdigest() for result in results]
-
-
 def main(repo: Path, output: Path) -> None:
     """Compute every result and save it."""
     op = kernels.get_local_kernel(repo)
@@ -117,7 +112,7 @@ def main(repo: Path, output: Path) -> None:
         for size in SIZES:
             results[f"{dtype} {size}"] = dict(small_results(op, dtype, size))
         for rows, columns in LARGE:
-            found = [digest(each) for each in large_results(op, dtype, rows, columns)]
+            found = [[*map(digest, each)] for each in large_results(op, dtype, rows, columns)]
             results[f"{dtype} {rows}x{columns}"] = found
         floats = every_kind_of_float(dtype)
         for name, call in activations(op).items():

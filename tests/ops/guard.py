@@ -12,7 +12,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 COLUMNS = (*range(1, 36), 63, 64, 65, 127, 129, 511, 1023, 2049)
 """Row lengths: every tail of a vector or two, and about powers of two."""
 

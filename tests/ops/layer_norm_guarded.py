@@ -15,7 +15,6 @@ import torch
 
 from tests.ops.guard import (
     COLUMNS,
-    DTYPES,
     PLACES,
     Place,
     at_the_end_of_an_allocation,
@@ -24,6 +23,7 @@ from tests.ops.guard import (
     with_gaps_before_a_guard,
 )
 from tests.ops.layer_norm_tier import results_of
+from tests.ops.sweep import DTYPES
 
 
 def check(op: ModuleType, shape: tuple[int, int], dtype: torch.dtype, place: Place) -> None:

@@ -11,7 +11,8 @@ import kernels
 import torch
 from torch import Tensor
 
-from tests.ops.rms_norm_tier import COLUMNS, DTYPES, LARGE, ROWS, digest, every_kind_of_float
+from tests.ops.rms_norm_tier import LARGE, ROWS, every_kind_of_float
+from tests.ops.sweep import DTYPES, SIZES, digest, draw
 
 FAR = 1e4  # rows around it, where the mean needs more than float32
 HARD: dict[str, Callable[[Tensor], Tensor]] = {
@@ -26,7 +27,7 @@ HARD: dict[str, Callable[[Tensor], Tensor]] = {
 def inputs(dtype: torch.dtype, columns: int, rows: int = ROWS) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Draw x, weight, bias and the gradient of y. Neighbours differ, so that no variance is small."""
     generator = torch.Generator().manual_seed(columns)
-    x, grad = torch.randn(2, rows, columns, generator=generator)
+    x, grad = draw((2, rows, columns), generator)
     sides = torch.ones(columns)
     sides[1::2] = -1
     weight, bias = torch.randn(2, columns, generator=generator)
@@ -46,7 +47,7 @@ def main(repo: Path, output: Path) -> None:
     op = kernels.get_local_kernel(repo)
     results: dict[str, object] = {"isa": op.functional.ops.layer_norm_isa()}
     for dtype in DTYPES:
-        for columns in COLUMNS:
+        for columns in SIZES:
             results[f"{dtype} {columns}"] = results_of(op, *inputs(dtype, columns))
         for rows, columns in LARGE:
             found = results_of(op, *inputs(dtype, columns, rows))

@@ -14,8 +14,9 @@ import kernels
 import torch
 
 from tests.cases.ms_deform_attn import CASE
-from tests.ops.guard import DTYPES, Place, after_a_guard, at_the_end_of_an_allocation, before_a_guard
+from tests.ops.guard import Place, after_a_guard, at_the_end_of_an_allocation, before_a_guard
 from tests.ops.ms_deform_attn_tier import hard_inputs, inputs, results_of
+from tests.ops.sweep import DTYPES
 
 PLACES: tuple[Place, ...] = (before_a_guard, after_a_guard, at_the_end_of_an_allocation)
 SHAPES = (

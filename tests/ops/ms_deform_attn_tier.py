@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import sys
 from collections.abc import Callable, Mapping
@@ -15,8 +14,8 @@ import torch
 from torch import Tensor
 
 from tests.cases.ms_deform_attn import CASE, SHAPES
+from tests.ops.sweep import DTYPES, SIZES, digest
 
-COUNTS = (*range(1, 258), 4095, 4096, 4097)
 SWEEPS: Mapping[str, Callable[[int], tuple[int, ...]]] = {
     "channels": lambda n: (1, 4, 2, n, 2, 2, 3, 1, 2),
     "channels, in place where they can be": lambda n: (1, 1, 2, n, 1, 9, 7),
@@ -24,7 +23,6 @@ SWEEPS: Mapping[str, Callable[[int], tuple[int, ...]]] = {
     "points": lambda n: (1, 3, 2, 16, n, 3, 5),
 }
 LARGE = ("encoder", "one head, queries in chunks", "rf-detr in training")  # the first is written around the caches
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def inputs(shape: tuple[int, ...], dtype: torch.dtype) -> tuple[dict[str, Any], Tensor]:
@@ -55,17 +53,12 @@ def results_of(op: ModuleType, arguments: dict[str, Any], grad: Tensor) -> tuple
     return (out.detach(), *torch.autograd.grad(out, leaves, grad))
 
 
-def digest(result: Tensor) -> str:
-    """Stand for the bits of a result that is too large to keep."""
-    return hashlib.sha256(result.contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()
-
-
 def main(repo: Path, output: Path) -> None:
     """Compute every result and save it."""
     op = kernels.get_local_kernel(repo)
     results: dict[str, object] = {"isa": op.cpu_isa()}
     for dtype in DTYPES:
-        for (sweep, shape_of), count in itertools.product(SWEEPS.items(), COUNTS):
+        for (sweep, shape_of), count in itertools.product(SWEEPS.items(), SIZES):
             results[f"{dtype} {sweep} {count}"] = results_of(op, *inputs(shape_of(count), dtype))
         for name in LARGE:
             results[f"{dtype} {name}"] = [digest(t) for t in results_of(op, *inputs(SHAPES[name], dtype))]

@@ -13,8 +13,9 @@ from types import ModuleType
 import kernels
 import torch
 
-from tests.ops.guard import DTYPES, PLACES, Place, before_a_guard, far_apart, with_gaps_before_a_guard
+from tests.ops.guard import PLACES, Place, before_a_guard, far_apart, with_gaps_before_a_guard
 from tests.ops.norms import NORMS, Norm
+from tests.ops.sweep import DTYPES
 
 COLUMNS = (1, 2, 7, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129, 1023, 2049)
 

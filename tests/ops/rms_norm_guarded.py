@@ -16,7 +16,6 @@ from torch import Tensor
 
 from tests.ops.guard import (
     COLUMNS,
-    DTYPES,
     PLACES,
     Place,
     at_the_end_of_an_allocation,
@@ -24,6 +23,7 @@ from tests.ops.guard import (
     far_apart,
     with_gaps_before_a_guard,
 )
+from tests.ops.sweep import DTYPES
 
 
 def results_of(op: ModuleType, x: Tensor, weight: Tensor, grad: Tensor) -> tuple[Tensor, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -11,8 +10,8 @@ import kernels
 import torch
 from torch import Tensor
 
-COLUMNS = (*range(1, 258), 4095, 4096, 4097)
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+from tests.ops.sweep import DTYPES, SIZES, digest, draw
+
 ROWS = 5  # one group of four and one row alone
 LARGE = (
     (2056, 4160),  # written around the caches, every row aligned
@@ -25,7 +24,7 @@ LARGE = (
 def inputs(dtype: torch.dtype, columns: int, rows: int = ROWS) -> tuple[Tensor, Tensor, Tensor]:
     """Draw x, weight and the gradient of y."""
     generator = torch.Generator().manual_seed(columns)
-    x, grad = torch.randn(2, rows, columns, generator=generator)
+    x, grad = draw((2, rows, columns), generator)
     x = torch.where(x < 0, x - 0.5, x + 0.5)
     weight = torch.randn(columns, generator=generator)
     return x.to(dtype), weight.to(dtype), grad.to(dtype)
@@ -48,17 +47,12 @@ def results_of(op: ModuleType, x: Tensor, weight: Tensor, grad: Tensor) -> tuple
     return (y.detach(), *torch.autograd.grad(y, (x, weight), grad))
 
 
-def digest(result: Tensor) -> str:
-    """Stand for the bits of a result that is too large to keep."""
-    return hashlib.sha256(result.view(torch.uint8).numpy().tobytes()).hexdigest()
-
-
 def main(repo: Path, output: Path) -> None:
     """Compute every result and save it."""
     op = kernels.get_local_kernel(repo)
     results: dict[str, object] = {"isa": op.cpu_isa()}
     for dtype in DTYPES:
-        for columns in COLUMNS:
+        for columns in SIZES:
             results[f"{dtype} {columns}"] = results_of(op, *inputs(dtype, columns))
         for rows, columns in LARGE:
             found = results_of(op, *inputs(dtype, columns, rows))

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from tests.cases import gelu, gelu_and_mul, rope, silu_and_mul
 from tests.ops import activation_tier as tier
 from tests.ops.compare import assert_within
+from tests.ops.sweep import SIZES
 from tests.ops.tiers import TIERS
 from tests.ops.views import operators
 
@@ -575,7 +576,7 @@ def in_double_of_tier(dtype: torch.dtype, size: int) -> dict[str, tuple[Tensor, 
 @pytest.mark.parametrize("isa", TIERS)
 @dtypes
 def test_every_tier_is_right_for_every_tail(results_in_tier: InTier, isa: str, dtype: torch.dtype) -> None:
-    for size in tier.SIZES:
+    for size in SIZES:
         expected = in_double_of_tier(dtype, size)
         found = results_in_tier("activation", isa)[f"{dtype} {size}"]
         assert found.keys() == expected.keys()

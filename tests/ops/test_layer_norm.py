@@ -22,7 +22,8 @@ from tests.ops import layer_norm_tier as tier
 from tests.ops.compare import assert_same_bits, assert_within
 from tests.ops.conftest import InTier
 from tests.ops.kernelized import kernelized, swapped_layers
-from tests.ops.rms_norm_tier import COLUMNS, ROWS, every_kind_of_float
+from tests.ops.rms_norm_tier import ROWS, every_kind_of_float
+from tests.ops.sweep import SIZES
 from tests.ops.tiers import TIERS, USABLE_TIERS
 from tests.ops.views import VIEWS, operators
 
@@ -619,7 +620,7 @@ def farthest(found: list[Tensor], truth: list[Tensor]) -> float:
 @pytest.mark.parametrize("isa", TIERS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=CASE.dtypes)
 def test_every_tier_is_right_for_every_tail(results_in_tier: InTier, isa: str, dtype: torch.dtype) -> None:
-    for columns in COLUMNS:
+    for columns in SIZES:
         results = results_in_tier("layer_norm", isa)[f"{dtype} {columns}"]
         expected = in_double(*tier.inputs(dtype, columns))
         for name, a, b in zip(NAMES, results, expected, strict=True):

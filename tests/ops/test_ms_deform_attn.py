@@ -21,6 +21,7 @@ from tests.cases.ms_deform_attn import CASE, SHAPES, grid_sample_form, reference
 from tests.ops import ms_deform_attn_tier as tier
 from tests.ops.compare import assert_within
 from tests.ops.kernelized import kernelized, swapped_layers
+from tests.ops.sweep import SIZES
 from tests.ops.tiers import TIERS
 
 if TYPE_CHECKING:
@@ -810,7 +811,7 @@ def expected_of(sweep: str, count: int, dtype: torch.dtype) -> tuple[Tensor, ...
 @pytest.mark.parametrize("dtype", DTYPES, ids=CASE.dtypes)
 @pytest.mark.parametrize("sweep", tier.SWEEPS)
 def test_every_tier_is_right_for_every_tail(results_in_tier: InTier, isa: str, sweep: str, dtype: torch.dtype) -> None:
-    for count in tier.COUNTS:
+    for count in SIZES:
         shape = tier.SWEEPS[sweep](count)
         expected = expected_of(sweep, count, dtype)
         for name, a, b in zip(

@@ -17,6 +17,7 @@ from tests.ops import rms_norm_tier as tier
 from tests.ops.compare import assert_within
 from tests.ops.kernelized import kernelized
 from tests.ops.norms import NORMS, Norm, Results
+from tests.ops.sweep import SIZES
 from tests.ops.tiers import TIERS, USABLE_TIERS, run_in_tier
 from tests.ops.views import VIEWS
 
@@ -573,7 +574,7 @@ def test_kernelize_keeps_what_gemma_rms_norm_computes(
 @pytest.mark.parametrize("name", NORMS)
 def test_every_tier_is_right_for_every_tail(results_in_tier: InTier, isa: str, name: str, dtype: torch.dtype) -> None:
     norm = NORMS[name]
-    for columns in tier.COLUMNS:
+    for columns in SIZES:
         expected = norm.in_double(norm.draw(tier.ROWS, columns, dtype=dtype))
         for what, found in results_in_tier("norms", isa)[f"{name} {dtype} {columns}"].items():
             assert_within(found, expected[what], norm.case.tolerance((tier.ROWS, columns), dtype, what))

@@ -17,6 +17,7 @@ from tests.cases.rms_norm import CASE, EPS, reference
 from tests.ops import rms_norm_tier as tier
 from tests.ops.compare import assert_same_bits, assert_within
 from tests.ops.kernelized import kernelized
+from tests.ops.sweep import SIZES
 from tests.ops.tiers import TIERS
 from tests.ops.views import VIEWS, operators
 
@@ -499,7 +500,7 @@ def test_the_layer_refuses_a_shape_that_does_not_end_right(rms_norm_repo: Path) 
 @pytest.mark.parametrize("isa", TIERS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=CASE.dtypes)
 def test_every_tier_is_right_for_every_tail(results_in_tier: InTier, isa: str, dtype: torch.dtype) -> None:
-    for columns in tier.COLUMNS:
+    for columns in SIZES:
         results = results_in_tier("rms_norm", isa)[f"{dtype} {columns}"]
         expected = in_double(*tier.inputs(dtype, columns))
         for name, a, b in zip(("output", "x", "weight"), results, expected, strict=True):
