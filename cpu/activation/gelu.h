@@ -19,8 +19,8 @@ struct Gelu {
 // From here on the tail of the normal distribution, times x, is zero in float.
 constexpr float kGeluMax = 15;
 
-// With F the normal distribution: the tail F(-t) is e^(-t^2 / 2) times a ratio, and the density is
-// e^(-t^2 / 2) times a constant. t = |x|.
+// With F the normal distribution: the tail F(t) is e^(-t^2 / 2) times a ratio, and the density is
+// e^(-t^2 / 2) times a constant. t = -|x|.
 struct NormalTail {
   Lanes t;
   Lanes ratio;
@@ -28,19 +28,19 @@ struct NormalTail {
 };
 
 inline NormalTail normal_tail(const Lanes& x) {
-  const Lanes t = min(splat(kGeluMax), abs(x));
-  // A polynomial in (t - 3.5) / (t + 3.5), off by at most 2^-25.6 (1 + t^2 / 4): less than what
+  const Lanes t = max(splat(-kGeluMax), minus_abs(x));
+  // A polynomial in (t + 3.5) / (t - 3.5), off by at most 2^-25.6 (1 + t^2 / 4): less than what
   // the rounding of t^2 costs. One degree less is off by 2^-23.
-  const Lanes w = (t - splat(3.5f)) / (t + splat(3.5f));
+  const Lanes w = (t + splat(3.5f)) / (t - splat(3.5f));
   Lanes ratio = splat(0x1.4596c0p-13f);
-  ratio = ratio * w + splat(0x1.748908p-12f);
-  ratio = ratio * w + splat(-0x1.708d16p-10f);
-  ratio = ratio * w + splat(-0x1.97726ep-10f);
-  ratio = ratio * w + splat(0x1.387a6cp-6f);
-  ratio = ratio * w + splat(-0x1.f8f456p-5f);
-  ratio = ratio * w + splat(0x1.01c01ap-3f);
-  ratio = ratio * w + splat(-0x1.7f4318p-3f);
-  ratio = ratio * w + splat(0x1.b396fcp-4f);
+  ratio = fma(ratio, w, splat(0x1.748908p-12f));
+  ratio = fma(ratio, w, splat(-0x1.708d16p-10f));
+  ratio = fma(ratio, w, splat(-0x1.97726ep-10f));
+  ratio = fma(ratio, w, splat(0x1.387a6cp-6f));
+  ratio = fma(ratio, w, splat(-0x1.f8f456p-5f));
+  ratio = fma(ratio, w, splat(0x1.01c01ap-3f));
+  ratio = fma(ratio, w, splat(-0x1.7f4318p-3f));
+  ratio = fma(ratio, w, splat(0x1.b396fcp-4f));
   return {t, ratio, power_of_e(t * t * splat(-0.5f))};
 }
 
@@ -48,8 +48,8 @@ inline NormalTail normal_tail(const Lanes& x) {
 inline Lanes gelu_value(const Lanes& x, const NormalTail& tail) {
   const Power& power = tail.power;
   const Lanes weight = tail.ratio * power.fraction;
-  const Lanes negative = scale_by_power(splat(0) - tail.t * weight, power.exponent);
-  const Lanes positive = x * (splat(1) - scale_by_power(weight, power.exponent));
+  const Lanes negative = scale_by_power(tail.t * weight, power.exponent);
+  const Lanes positive = fma(tail.t, scale_by_power(weight, power.exponent), x);
   return select_less(x, splat(0), negative, positive);
 }
 
@@ -60,7 +60,7 @@ inline Gelu gelu_and_slope(const Lanes& x) {
   constexpr float kDensity = 0.3989422804f;  // 1 / sqrt(2 pi)
   const NormalTail tail = normal_tail(x);
   const Power& power = tail.power;
-  const Lanes weight = (tail.ratio - tail.t * splat(kDensity)) * power.fraction;
+  const Lanes weight = fma(tail.t, splat(kDensity), tail.ratio) * power.fraction;
   const Lanes negative = scale_by_power(weight, power.exponent);
   return {gelu_value(x, tail), select_less(x, splat(0), negative, splat(1) - negative)};
 }
@@ -74,7 +74,7 @@ struct Logistic {
 
 // x between -limit and limit, p(x) between -120 and 120.
 inline Logistic logistic(const Lanes& x, const Lanes& p) {
-  const Power power = power_of_e(splat(0) - abs(p));
+  const Power power = power_of_e(minus_abs(p));
   return {x, splat(1) / (splat(1) + scale_by_power(power.fraction, power.exponent)), power};
 }
 
@@ -101,7 +101,7 @@ constexpr float kGeluTanhLinear = 1.5957691216f;
 constexpr float kGeluTanhCubic = 0.0713548163f;
 
 inline Logistic gelu_tanh_at(const Lanes& x, const Lanes& square) {
-  return logistic(x, x * (square * splat(kGeluTanhCubic) + splat(kGeluTanhLinear)));
+  return logistic(x, x * fma(square, splat(kGeluTanhCubic), splat(kGeluTanhLinear)));
 }
 
 inline Lanes gelu_tanh(const Lanes& v) {
@@ -111,7 +111,7 @@ inline Lanes gelu_tanh(const Lanes& v) {
 
 inline Gelu gelu_tanh_and_slope(const Lanes& v) {
   const Lanes x = between(v, kGeluTanhLimit), square = x * x;
-  const Lanes p_slope = square * splat(3 * kGeluTanhCubic) + splat(kGeluTanhLinear);
+  const Lanes p_slope = fma(square, splat(3 * kGeluTanhCubic), splat(kGeluTanhLinear));
   return logistic_value_and_slope(v, gelu_tanh_at(x, square), p_slope);
 }
 

@@ -160,10 +160,10 @@ inline void write_row(const LayerNormForward& args, int64_t row, const T* x, con
   const auto touch = [&](int64_t c) { prefetch(ahead + c); };
   const auto tail = [&](int64_t c, int64_t live) {
     const Lanes n = standardize(load(x + c, live));
-    store(y + c, n * load(weight + c, live) + load(bias + c, live), live);
+    store(y + c, fma(n, load(weight + c, live), load(bias + c, live)), live);
   };
   const auto value = [&](int64_t c) {
-    return standardize(load(x + c)) * load(weight + c) + load(bias + c);
+    return fma(standardize(load(x + c)), load(weight + c), load(bias + c));
   };
   if (args.stream && can_stream(y)) {
     for_lines<T>(args.cols, touch, [&](int64_t c) { stream(y + c, value(c)); }, tail);

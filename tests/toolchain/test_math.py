@@ -9,6 +9,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -28,14 +29,14 @@ SOURCE = """\
 #include "hk/math.h"
 using namespace hk;
 #define UNARY(name, value) \\
-  extern "C" void name(const float* a, const float*, float* to, int64_t count) {{ \\
+  extern "C" void name(const float* a, const float*, const float*, float* to, int64_t count) {{ \\
     for (int64_t i = 0; i < count; i += kLanes) {{ \\
       const Lanes v = load(a + i); \\
       store(to + i, value); \\
     }} \\
   }}
 #define BINARY(name, value) \\
-  extern "C" void name(const float* a, const float* b, float* to, int64_t count) {{ \\
+  extern "C" void name(const float* a, const float* b, const float*, float* to, int64_t count) {{ \\
     for (int64_t i = 0; i < count; i += kLanes) {{ \\
       const Lanes v = load(a + i), w = load(b + i); \\
       store(to + i, value); \\
@@ -53,6 +54,9 @@ BINARY(call_min, min(v, w))
 BINARY(call_select_less, select_less(v, w, splat(1), v))
 BINARY(call_copy_sign, copy_sign(v, w))
 BINARY(call_scale_by_power, scale_by_power(v, w))
+extern "C" void call_fma(const float* a, const float* b, const float* c, float* to, int64_t count) {{
+  for (int64_t i = 0; i < count; i += kLanes) store(to + i, fma(load(a + i), load(b + i), load(c + i)));
+}}
 """
 
 LANES = {"avx512-bf16": "avx512", "avx512": "avx512", "avx2": "avx2", "scalar": "scalar"}
@@ -81,10 +85,9 @@ def library(folder: Path, compiler: str, isa: str) -> Find:
         function = getattr(loaded, f"call_{name}")
 
         def call(*arguments: Tensor) -> Tensor:
-            first, last = arguments[0].contiguous(), arguments[-1].contiguous()
-            result = torch.empty_like(first)
-            pointers = (ctypes.c_void_p(t.data_ptr()) for t in (first, last, result))
-            function(*pointers, ctypes.c_int64(first.numel()))
+            read = [t.contiguous() for t in (*arguments, *arguments[-1:] * (3 - len(arguments)))]
+            result = torch.empty_like(read[0])
+            function(*(ctypes.c_void_p(t.data_ptr()) for t in (*read, result)), ctypes.c_int64(result.numel()))
             return result
 
         return call
@@ -246,3 +249,43 @@ def test_a_power_of_two_rounds_once(libraries: Libraries, isa: str) -> None:
     both = torch.tensor([*powers(), *[(0.0, 0)] * (-len(list(powers())) % 16)], dtype=torch.float64)
     expected = (both[:, 0].float().double() * 2.0 ** both[:, 1]).float()
     assert_same_bits(libraries(isa)("scale_by_power")(*both.float().t()), expected)
+
+
+def triples() -> tuple[Tensor, Tensor, Tensor]:
+    """Draw factors and addends of every size.
+
+    Then addends that nearly cancel the product; such as it hardly changes; and such as it takes, but for 2^-70 of them,
+    to halfway between floats, which a sum in double cannot tell from there.
+    """
+    bits = torch.randint(-(2**31), 2**31, (3, 1 << 16), generator=torch.Generator().manual_seed(0))
+    a, b, c = bits.to(torch.int32).view(torch.float32)
+    product = a * b
+    up, half_a_step = torch.full_like(a, 1 + 2.0**-23), 2.0 ** (torch.frexp(c)[1] - 25)
+    less = (1 - 2.0**-23) * half_a_step * b.sign()
+    addends = [c, -product, product * 2.0**-24, product * 2.0**24, c]
+    return torch.cat([a.repeat(4), up]), torch.cat([b.repeat(4), less]), torch.cat(addends)
+
+
+def nearest(exact: Fraction) -> float:
+    """Round a number to float32, ties to even; beyond the largest to infinity."""
+    if exact == 0:
+        return 0.0
+    size = abs(exact)
+    exponent = size.numerator.bit_length() - size.denominator.bit_length()
+    exponent -= size < Fraction(2) ** exponent
+    step = Fraction(2) ** max(exponent - 23, -149)
+    rounded = round(exact / step) * step
+    return math.copysign(math.inf, exact) if abs(rounded) >= 2**128 else float(rounded)
+
+
+@pytest.mark.parametrize("isa", TIERS)
+def test_a_fused_multiply_add_rounds_once(libraries: Libraries, isa: str) -> None:
+    a, b, c = triples()
+    found = libraries(isa)("fma")(a, b, c)
+    assert_same_bits(found, libraries("scalar")("fma")(a, b, c))
+    finite = a.isfinite() & b.isfinite() & c.isfinite()
+    few = finite.nonzero().flatten()[::17]
+    for x, y, z, ours in zip(*(t[few].tolist() for t in (a, b, c, found)), strict=True):
+        assert ours == nearest(Fraction(x) * Fraction(y) + Fraction(z)), (x, y, z)
+    x, y, z = (t[~finite].double() for t in (a, b, c))
+    assert_same_bits(found[~finite], (x * y + z).float())

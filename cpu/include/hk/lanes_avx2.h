@@ -130,6 +130,10 @@ inline Lanes operator/(const Lanes& a, const Lanes& b) {
   return {_mm256_div_ps(a.low, b.low), _mm256_div_ps(a.high, b.high)};
 }
 
+inline Lanes fma(const Lanes& a, const Lanes& b, const Lanes& c) {
+  return {_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
+}
+
 inline Lanes max(const Lanes& a, const Lanes& b) {
   return {_mm256_max_ps(a.low, b.low), _mm256_max_ps(a.high, b.high)};
 }

@@ -129,6 +129,10 @@ inline Lanes operator*(const Lanes& a, const Lanes& b) { return {_mm512_mul_ps(a
 
 inline Lanes operator/(const Lanes& a, const Lanes& b) { return {_mm512_div_ps(a.all, b.all)}; }
 
+inline Lanes fma(const Lanes& a, const Lanes& b, const Lanes& c) {
+  return {_mm512_fmadd_ps(a.all, b.all, c.all)};
+}
+
 inline Lanes max(const Lanes& a, const Lanes& b) { return {_mm512_max_ps(a.all, b.all)}; }
 inline Lanes min(const Lanes& a, const Lanes& b) { return {_mm512_min_ps(a.all, b.all)}; }
 

@@ -15,6 +15,8 @@ namespace {
 using Float4 = float __attribute__((vector_size(16)));
 using Int4 = int32_t __attribute__((vector_size(16)));
 using Bits4 = uint32_t __attribute__((vector_size(16)));
+using Double4 = double __attribute__((vector_size(32)));
+using Long4 = int64_t __attribute__((vector_size(32)));
 
 // Four vectors of four: what Lanes, Ints and Mask are.
 template <typename V>
@@ -185,6 +187,24 @@ inline Lanes operator*(const Lanes& x, const Lanes& y) {
 inline Lanes operator/(const Lanes& x, const Lanes& y) {
   return each([](Float4 a, Float4 b) { return a / b; }, x, y);
 }
+
+// a * b + c, rounded once, as processors with the other tiers do it. The product is exact in
+// double. Of the sum, its error in turn tells whether double had to round: then the last bit is
+// made odd (Boldo and Melquiond, 2008), with which the second rounding, to float, is that of the
+// exact sum.
+inline Float4 fma4(Float4 a, Float4 b, Float4 c) {
+  const Double4 product = __builtin_convertvector(a, Double4) * __builtin_convertvector(b, Double4);
+  const Double4 more = __builtin_convertvector(c, Double4);
+  const Double4 sum = product + more;
+  const Double4 part = sum - product;
+  const Double4 error = (product - (sum - part)) + (more - part);  // NaN where sum is not finite
+  Long4 bits = __builtin_bit_cast(Long4, sum);
+  bits += error * sum < 0.0;  // rounded away from zero: one back
+  bits |= ((error < 0.0) | (error > 0.0)) & 1;
+  return __builtin_convertvector(__builtin_bit_cast(Double4, bits), Float4);
+}
+
+inline Lanes fma(const Lanes& x, const Lanes& y, const Lanes& z) { return each(fma4, x, y, z); }
 
 // y where the two are equal or one is NaN.
 inline Lanes max(const Lanes& x, const Lanes& y) {

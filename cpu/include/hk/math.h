@@ -8,6 +8,8 @@
 namespace hk {
 namespace {
 
+inline Lanes minus_abs(const Lanes& v) { return copy_sign(v, splat(-1)); }
+
 // e^v as fraction * 2^exponent, so that a factor can be multiplied in before the result underflows.
 struct Power {
   Lanes fraction;  // 0.70 to 1.42
@@ -18,16 +20,16 @@ struct Power {
 inline Power power_of_e(const Lanes& v) {
   // The sum has no bits behind the point left: it rounds to a whole number.
   const Lanes whole = splat(0x1.8p23f);
-  const Lanes n = (v * splat(0x1.715476p+0f) + whole) - whole;
+  const Lanes n = fma(v, splat(0x1.715476p+0f), whole) - whole;
   // ln 2 in two parts. n times the first is exact, and so is the difference.
-  const Lanes r = (v - n * splat(0x1.62e4p-1f)) - n * splat(0x1.7f7d1cp-20f);
-  // (e^r - 1 - r) / r^2 for |r| <= ln(2) / 2; with these coefficients e^r is off by 2^-28.
-  Lanes q = splat(0x1.6a23dp-10f);
-  q = q * r + splat(0x1.123a2p-7f);
-  q = q * r + splat(0x1.5558f2p-5f);
-  q = q * r + splat(0x1.555492p-3f);
-  q = q * r + splat(0x1.fffffcp-2f);
-  return {splat(1) + (r + r * r * q), n};
+  const Lanes r = fma(n, splat(-0x1.7f7d1cp-20f), fma(n, splat(-0x1.62e4p-1f), v));
+  // (e^r - 1 - r) / r^2 for |r| <= ln(2) / 2; with these coefficients e^r is off by 2^-27.5.
+  Lanes q = splat(0x1.6a2468p-10f);
+  q = fma(q, r, splat(0x1.123a2p-7f));
+  q = fma(q, r, splat(0x1.5557d2p-5f));
+  q = fma(q, r, splat(0x1.555492p-3f));
+  q = fma(q, r, splat(0.5f));
+  return {splat(1) + fma(r * r, q, r), n};
 }
 
 // Beyond these e^v is zero and infinite.
@@ -42,7 +44,7 @@ inline Lanes exp(const Lanes& v) {
 // 1 / (1 + e^-v), at most 2.5 ulp off. From e^-|v|, which cannot overflow.
 inline Lanes sigmoid(const Lanes& v) {
   const Lanes zero = splat(0), one = splat(1);
-  const Lanes e = exp(zero - abs(v));
+  const Lanes e = exp(minus_abs(v));
   return select_less(v, zero, e, one) / (one + e);
 }
 
@@ -58,7 +60,7 @@ constexpr float kSiluMin = -112;
 
 inline Lanes silu(const Lanes& v) {
   const Lanes zero = splat(0), one = splat(1);
-  const Lanes low = max(splat(kSiluMin), zero - abs(v));
+  const Lanes low = max(splat(kSiluMin), minus_abs(v));
   const Power power = power_of_e(low);
   const Lanes d = one + scale_by_power(power.fraction, power.exponent);
   return select_less(v, zero, scale_by_power(low * power.fraction, power.exponent), v) / d;
@@ -67,7 +69,7 @@ inline Lanes silu(const Lanes& v) {
 // With s = sigmoid(v): the slope is s + v s (1 - s).
 inline Silu silu_and_slope(const Lanes& v) {
   const Lanes zero = splat(0), one = splat(1);
-  const Lanes low = max(splat(kSiluMin), zero - abs(v));
+  const Lanes low = max(splat(kSiluMin), minus_abs(v));
   const Power power = power_of_e(low);
   const Lanes e = scale_by_power(power.fraction, power.exponent);
   const Lanes product = scale_by_power(low * power.fraction, power.exponent);  // -|v| e^-|v|
