@@ -11,11 +11,6 @@
 namespace hk {
 namespace {
 
-struct Gelu {
-  Lanes value;
-  Lanes slope;
-};
-
 // From here on the tail of the normal distribution, times x, is zero in float.
 constexpr float kGeluMax = 15;
 
@@ -44,25 +39,18 @@ inline NormalTail normal_tail(const Lanes& x) {
   return {t, ratio, power_of_e(t * t * splat(-0.5f))};
 }
 
-// x F(x).
-inline Lanes gelu_value(const Lanes& x, const NormalTail& tail) {
+// x F(x); the slope is F(x) + x F'(x).
+inline WithSlope gelu(const Lanes& x) {
+  constexpr float kDensity = 0.3989422804f;  // 1 / sqrt(2 pi)
+  const Lanes zero = splat(0), one = splat(1);
+  const NormalTail tail = normal_tail(x);
   const Power& power = tail.power;
   const Lanes weight = tail.ratio * power.fraction;
   const Lanes negative = scale_by_power(tail.t * weight, power.exponent);
   const Lanes positive = fma(tail.t, scale_by_power(weight, power.exponent), x);
-  return select_less(x, splat(0), negative, positive);
-}
-
-inline Lanes gelu(const Lanes& x) { return gelu_value(x, normal_tail(x)); }
-
-// The slope is F(x) + x F'(x).
-inline Gelu gelu_and_slope(const Lanes& x) {
-  constexpr float kDensity = 0.3989422804f;  // 1 / sqrt(2 pi)
-  const NormalTail tail = normal_tail(x);
-  const Power& power = tail.power;
-  const Lanes weight = fma(tail.t, splat(kDensity), tail.ratio) * power.fraction;
-  const Lanes negative = scale_by_power(weight, power.exponent);
-  return {gelu_value(x, tail), select_less(x, splat(0), negative, splat(1) - negative)};
+  const Lanes bend = fma(tail.t, splat(kDensity), tail.ratio) * power.fraction;
+  const Lanes slope = scale_by_power(bend, power.exponent);
+  return {select(x < zero, negative, positive), select(x < zero, slope, one - slope)};
 }
 
 // x / (1 + e^-p), where p has the sign of x, from e^-|p|.
@@ -78,17 +66,13 @@ inline Logistic logistic(const Lanes& x, const Lanes& p) {
   return {x, splat(1) / (splat(1) + scale_by_power(power.fraction, power.exponent)), power};
 }
 
-inline Lanes logistic_value(const Lanes& v, const Logistic& at) {
+// With s = 1 / (1 + e^-p): the slope is s + x s (1 - s) p'. v: x before it was limited.
+inline WithSlope logistic_times(const Lanes& v, const Logistic& at, const Lanes& p_slope) {
   const Lanes product = scale_by_power(at.x * at.power.fraction, at.power.exponent);
-  return select_less(v, splat(0), product, v) * at.inverse;
-}
-
-// With s = 1 / (1 + e^-p): the slope is s + x s (1 - s) p'.
-inline Gelu logistic_value_and_slope(const Lanes& v, const Logistic& at, const Lanes& p_slope) {
   const Lanes e = scale_by_power(at.power.fraction, at.power.exponent);
-  const Lanes s = select_less(v, splat(0), e, splat(1)) * at.inverse;
+  const Lanes s = select(v < splat(0), e, splat(1)) * at.inverse;
   const Lanes bend = at.x * p_slope * (e * at.inverse * at.inverse);
-  return {logistic_value(v, at), s + bend};
+  return {select(v < splat(0), product, v) * at.inverse, s + bend};
 }
 
 inline Lanes between(const Lanes& v, float limit) {
@@ -100,33 +84,20 @@ constexpr float kGeluTanhLimit = 11;
 constexpr float kGeluTanhLinear = 1.5957691216f;
 constexpr float kGeluTanhCubic = 0.0713548163f;
 
-inline Logistic gelu_tanh_at(const Lanes& x, const Lanes& square) {
-  return logistic(x, x * fma(square, splat(kGeluTanhCubic), splat(kGeluTanhLinear)));
-}
-
-inline Lanes gelu_tanh(const Lanes& v) {
-  const Lanes x = between(v, kGeluTanhLimit);
-  return logistic_value(v, gelu_tanh_at(x, x * x));
-}
-
-inline Gelu gelu_tanh_and_slope(const Lanes& v) {
+inline WithSlope gelu_tanh(const Lanes& v) {
   const Lanes x = between(v, kGeluTanhLimit), square = x * x;
+  const Lanes p = x * fma(square, splat(kGeluTanhCubic), splat(kGeluTanhLinear));
   const Lanes p_slope = fma(square, splat(3 * kGeluTanhCubic), splat(kGeluTanhLinear));
-  return logistic_value_and_slope(v, gelu_tanh_at(x, square), p_slope);
+  return logistic_times(v, logistic(x, p), p_slope);
 }
 
 // p = 1.702 x.
 constexpr float kQuickGeluLimit = 66;
 constexpr float kQuickGeluSlope = 1.702f;
 
-inline Lanes quick_gelu(const Lanes& v) {
-  const Lanes x = between(v, kQuickGeluLimit);
-  return logistic_value(v, logistic(x, x * splat(kQuickGeluSlope)));
-}
-
-inline Gelu quick_gelu_and_slope(const Lanes& v) {
+inline WithSlope quick_gelu(const Lanes& v) {
   const Lanes x = between(v, kQuickGeluLimit), slope = splat(kQuickGeluSlope);
-  return logistic_value_and_slope(v, logistic(x, x * slope), slope);
+  return logistic_times(v, logistic(x, x * slope), slope);
 }
 
 }  // namespace

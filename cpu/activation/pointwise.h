@@ -13,33 +13,14 @@ namespace {
 // Reading runs this far ahead of itself.
 constexpr int64_t kAheadBytes = 4096;
 
-// a(x), and both a(x) and a'(x) as .value and .slope, with their limits at infinity.
-template <Activation>
-struct Formula;
-
-template <>
-struct Formula<Activation::silu> {
-  static Lanes value(const Lanes& x) { return silu(x); }
-  static auto value_and_slope(const Lanes& x) { return silu_and_slope(x); }
-};
-
-template <>
-struct Formula<Activation::gelu> {
-  static Lanes value(const Lanes& x) { return gelu(x); }
-  static auto value_and_slope(const Lanes& x) { return gelu_and_slope(x); }
-};
-
-template <>
-struct Formula<Activation::gelu_tanh> {
-  static Lanes value(const Lanes& x) { return gelu_tanh(x); }
-  static auto value_and_slope(const Lanes& x) { return gelu_tanh_and_slope(x); }
-};
-
-template <>
-struct Formula<Activation::quick_gelu> {
-  static Lanes value(const Lanes& x) { return quick_gelu(x); }
-  static auto value_and_slope(const Lanes& x) { return quick_gelu_and_slope(x); }
-};
+// With their limits at infinity.
+template <Activation A>
+inline WithSlope formula(const Lanes& x) {
+  if constexpr (A == Activation::silu) return silu(x);
+  if constexpr (A == Activation::gelu) return gelu(x);
+  if constexpr (A == Activation::gelu_tanh) return gelu_tanh(x);
+  if constexpr (A == Activation::quick_gelu) return quick_gelu(x);
+}
 
 // Calls segment(row, column, count) for the parts of rows that elements [begin, end) are.
 template <typename Segment>
@@ -98,7 +79,7 @@ void forward_elements(const ActivationForward& args, int64_t begin, int64_t end)
     };
     for_columns<T>(count, lead, args.stream && can_stream(y + lead), touch,
                    [&](int64_t c, auto load_at, auto store_at) {
-                     Lanes value = Formula<A>::value(load_at(x + c));
+                     Lanes value = formula<A>(load_at(x + c)).value;
                      if constexpr (Gated) value = value * load_at(up + c);
                      store_at(y + c, value);
                    });
@@ -129,7 +110,7 @@ void backward_elements(const ActivationBackward& args, int64_t begin, int64_t en
       if constexpr (Gated) prefetch(up + later);
     };
     for_columns<T>(count, lead, streamed, touch, [&](int64_t c, auto load_at, auto store_at) {
-      const auto at_x = Formula<A>::value_and_slope(load_at(x + c));
+      const WithSlope at_x = formula<A>(load_at(x + c));
       const Lanes g = load_at(grad + c);
       if constexpr (Gated) {
         if (dx != nullptr) store_at(dx + c, g * load_at(up + c) * at_x.slope);

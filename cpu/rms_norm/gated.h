@@ -16,7 +16,7 @@ struct Gated {
   float* product;
   template <typename Place>
   Lanes operator()(const Place& at) const {
-    const Lanes v = at(x) * silu(at(gate));
+    const Lanes v = at(x) * silu(at(gate)).value;
     at.put(product, v);
     return v;
   }
@@ -63,7 +63,7 @@ void norm_gate_rows(const GatedRmsNormForward& args, int64_t begin, int64_t end)
     const Lanes scale = splat(rstd);
     for_row<T>(
         args.cols, args.stream && can_stream(y), [&](int64_t c) { later.touch(c); },
-        [&](auto at) { at.put(y, at(row.x) * scale * at(weight) * silu(at(row.gate))); });
+        [&](auto at) { at.put(y, at(row.x) * scale * at(weight) * silu(at(row.gate)).value); });
   };
   for_groups<T>(args.cols, args.eps, args.rstd, begin, end, row_bytes, source_of, write);
   if (args.stream) finish_streams();
@@ -87,7 +87,7 @@ inline float gated_dot(const GatedRow<T>& row, const float* weight, float rstd, 
   const Lanes scale = splat(rstd);
   Lanes acc = splat(0);
   const auto step = [&](auto at) {
-    const Silu gate = silu_and_slope(at(row.gate));
+    const WithSlope gate = silu(at(row.gate));
     const Lanes x = at(row.x), grad = at(row.grad), w = at(weight);
     Lanes term;
     if constexpr (NormFirst) {

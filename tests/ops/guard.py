@@ -63,7 +63,7 @@ def with_gaps_before_a_guard(t: Tensor) -> Tensor:
 
 
 def far_apart(t: Tensor) -> Tensor:
-    """Rows whose distance in elements does not fit in 32 bits: pages between them are never touched."""
+    """Rows of which the last is further off, in elements, than 32 bits tell: pages between them are never touched."""
     rows, columns = t.shape
     stride = 2**31 // (rows - 1) + 5
     count = (rows - 1) * stride + columns

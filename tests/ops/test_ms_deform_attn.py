@@ -14,6 +14,7 @@ import kernels
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import DeformableDetrConfig, DeformableDetrForObjectDetection, ResNetConfig
 from transformers.models.deformable_detr import modeling_deformable_detr
 
@@ -680,14 +681,29 @@ def test_forward_mode_is_refused_and_no_tangent_is_dropped(ms_deform_attn: Modul
             ms_deform_attn.ms_deform_attn(dual, *rest)
 
 
-def test_inference_mode_gives_the_same_bits(ms_deform_attn: ModuleType) -> None:
+@pytest.mark.parametrize("shapes", ["tensor", "list"])
+def test_inference_mode_gives_the_same_bits(ms_deform_attn: ModuleType, shapes: str) -> None:
+    """Evaluated, a model is trained again: nothing that was made for inference may be saved for backward."""
     arguments, _ = inputs()
+    if shapes == "list":
+        arguments["spatial_shapes"] = arguments["spatial_shapes"].tolist()
     arguments["value"].requires_grad_()
-    expected = ms_deform_attn.ms_deform_attn(**arguments)
     with torch.inference_mode():
-        assert torch.equal(ms_deform_attn.ms_deform_attn(**arguments), expected)
+        found = ms_deform_attn.ms_deform_attn(**arguments)
+    expected = ms_deform_attn.ms_deform_attn(**arguments)
+    assert torch.equal(found, expected)
+    expected.sum().backward()
     with torch.no_grad():
         assert not ms_deform_attn.ms_deform_attn(**arguments).requires_grad
+
+
+def test_fake_tensors_leave_no_trace(ms_deform_attn: ModuleType) -> None:
+    arguments, _ = inputs()
+    arguments["spatial_shapes"] = arguments["spatial_shapes"].tolist()
+    with FakeTensorMode() as mode:
+        fakes = {name: mode.from_tensor(t) if isinstance(t, Tensor) else t for name, t in arguments.items()}
+        shape = ms_deform_attn.ms_deform_attn(**fakes).shape
+    assert ms_deform_attn.ms_deform_attn(**arguments).shape == shape
 
 
 # The layer in a model of transformers

@@ -302,22 +302,32 @@ def test_a_bad_argument_is_refused_without_data_too(rms_norm: ModuleType, name: 
         BAD_CALLS[name][0](rms_norm.rms_norm, torch.ones(4, 8, device="meta"))
 
 
-BAD_GRADIENTS: dict[str, tuple[Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], str]] = {
-    "grad of another dtype": (lambda g, r: (g.half(), r), "rms_norm_backward: grad is Half.* dtype of x, Float"),
-    "grad of another shape": (lambda g, r: (g[:3], r), r"rms_norm_backward: grad has shape \(3, 8\)"),
-    "too few statistics": (lambda g, r: (g, r[:3]), "rms_norm_backward: rstd has 3 elements, x has 4 rows"),
-    "statistics of another dtype": (lambda g, r: (g, r.half()), "rms_norm_backward: rstd is Half"),
+BAD_GRADIENTS: dict[str, tuple[Callable[[Tensor, Tensor], tuple[Tensor, Tensor, bool]], str]] = {
+    "grad of another dtype": (lambda g, r: (g.half(), r, False), "grad is .*(Half|float16)"),
+    "grad of another shape": (lambda g, r: (g[:3], r, False), r"grad has shape \(3, 8\)"),
+    "too few statistics": (lambda g, r: (g, r[:3], False), r"rstd has shape \(3,?\), must be that of x, \(4, 8\), but"),
+    "statistics of another shape": (lambda g, r: (g, r.view(2, 2), False), r"rstd has shape \(2, 2\), must be"),
+    "statistics of another dtype": (lambda g, r: (g, r.half(), False), "rstd is .*, must be [Ff]loat"),
+    "statistics with gaps": (lambda g, r: (g, r.repeat(2)[::2], False), "rstd is not contiguous"),
+    "a gradient of no weight": (lambda g, r: (g, r, True), "want_dweight is true without a weight"),
 }
 
 
+@pytest.mark.parametrize("device", ["cpu", "meta"])
 @pytest.mark.parametrize(("change", "message"), BAD_GRADIENTS.values(), ids=BAD_GRADIENTS.keys())
 def test_a_bad_gradient_is_named_with_its_value(
-    rms_norm: ModuleType, change: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], message: str
+    rms_norm: ModuleType, device: str, change: Callable[[Tensor, Tensor], tuple[Tensor, Tensor, bool]], message: str
 ) -> None:
-    x = torch.ones(4, 8)
-    grad, rstd = change(x, torch.ones(4))
-    with pytest.raises(RuntimeError, match=message):
-        rms_norm.functional.ops.rms_norm_backward(grad, x, None, rstd, 0.0, True, False)
+    x = torch.ones(4, 8, device=device)
+    grad, rstd, want_dweight = change(x, torch.ones(4, device=device))
+    with pytest.raises(RuntimeError, match=f"rms_norm_backward: {message}"):
+        rms_norm.functional.ops.rms_norm_backward(grad, x, None, rstd, 0.0, True, want_dweight)
+
+
+def test_statistics_on_another_device_are_refused(rms_norm: ModuleType) -> None:
+    x = torch.ones(4, 8, device="meta")
+    with pytest.raises(RuntimeError, match="rstd is on cpu, must be on the device of x, meta"):
+        rms_norm.functional.ops.rms_norm_backward(x, x, None, torch.ones(4), 0.0, True, False)
 
 
 @pytest.mark.parametrize("allow_unused", [False, True])

@@ -375,6 +375,16 @@ def test_a_backward_of_nothing_is_refused(activation: ModuleType) -> None:
             activation.functional.ops.rope_backward(None, None, table, table, None, 8, False, 1)
 
 
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_a_table_is_held_against_the_gradient_that_is_there(activation: ModuleType, device: str) -> None:
+    grad, table = torch.ones(1, 2, 3, 8, device=device), torch.ones(4, 8, device=device)
+    backward = activation.functional.ops.rope_backward
+    with pytest.raises(RuntimeError, match=r"cos has shape \(4, 8\), grad_k has 1 batches of 3 tokens"):
+        backward(None, grad, table, table, None, 8, False, 1)
+    with pytest.raises(RuntimeError, match="cos is .*, must be .* or the dtype of grad_q, "):
+        backward(grad.half(), None, table.bfloat16(), table.bfloat16(), None, 8, False, 1)
+
+
 @pytest.mark.parametrize("allow_unused", [False, True])
 @pytest.mark.parametrize("through", ["function", "raw op"])
 def test_second_derivatives_raise(activation: ModuleType, through: str, *, allow_unused: bool) -> None:

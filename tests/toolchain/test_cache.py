@@ -728,6 +728,24 @@ def test_a_flag_may_name_the_macro_of_the_id(small: SmallProject, cli: Cli) -> N
     assert f"-DTORCH_EXTENSION_NAME={plan['op-id']}" in step["command"]
 
 
+@pytest.mark.parametrize(
+    ("text", "reads"),
+    [
+        ("// as in TORCH_EXTENSION_NAME\n", False),
+        ("/* TORCH_EXTENSION_NAME */\n", False),
+        ("inline void TORCH_EXTENSION_NAME() {}\n", True),
+        ("inline void TORCH_EXTEN\\\nSION_NAME() {}\n", True),
+    ],
+)
+def test_code_that_names_the_macro_of_the_id_reads_it(small: SmallProject, cli: Cli, text: str, *, reads: bool) -> None:
+    """What does not read it is not compiled again when the id changes, as it does with any source."""
+    kernel = small.root / "cpu/kernel.cpp"
+    kernel.write_text(text + kernel.read_text())
+    (plan,) = json.loads(cli("plan", "--project", small.root).out)
+    (step,) = (step for step in plan["steps"] if step["subject"] == "cpu/kernel.cpp")
+    assert (f"-DTORCH_EXTENSION_NAME={plan['op-id']}" in step["command"]) is reads
+
+
 def test_a_header_whose_name_is_no_text_is_told(small: SmallProject, cli: Cli) -> None:
     """As an error of this package: in a workspace the others are built."""
     (small.root / os.fsdecode(b"include/na\xefve.h")).write_text("#pragma once\n")

@@ -89,6 +89,27 @@ def table_row(record: dict[str, Any]) -> str:
     return f"| {shape} {dtype} {words}, {memory} | {' | '.join(cells)} | {record['share_of_copy']:.0%} |"
 
 
+def measured_row(record: dict[str, Any]) -> str:
+    """The row of a kernel's page that a record makes; a shape of many numbers goes by its name."""
+    words = {"fwd": "forward", "f+b": "forward and backward"}[record["direction"]]
+    dtype = {"bfloat16": "bf16", "float32": "fp32"}[record["dtype"]]
+    shape = "x".join(map(str, record["shape"])) if len(record["shape"]) < 6 else record["shape_name"]
+    peers = [peer["median_us"] for peer in record["peers"][:2]]
+    ours = record["median_us"]
+    times = " | ".join(f"{time:,.0f}" for time in peers)
+    return f"| `{record['op']}` {shape} {dtype} {words} | {times} | **{ours:,.0f}** | {min(peers) / ours:.2f}x |"
+
+
+@pytest.mark.parametrize("name", ["rms-norm", "activation", "ms-deform-attn"])
+def test_every_row_of_a_kernel_s_page_is_a_record(name: str) -> None:
+    records = [json.loads(path.read_text()) for path in (REPOSITORY / "bench/records").glob(f"{name}-*.json")]
+    lines = read(f"docs/kernels/{name}.md").partition("## Measured")[2].splitlines()
+    rows = [line for line in lines if line.startswith("|")][2:]
+    assert rows
+    assert set(rows) <= {measured_row(record) for record in records}
+    assert not [record["op"] for record in records if record["git"]["dirty"]]
+
+
 def test_every_row_of_the_results_is_a_record_and_every_record_is_a_row() -> None:
     records = [json.loads(path.read_text()) for path in (REPOSITORY / "bench/records").glob("rms-norm-rms_norm-*.json")]
     text = read("README.md").partition("## Results")[2].partition("## ")[0]

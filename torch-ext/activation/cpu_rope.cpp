@@ -62,19 +62,25 @@ void check_k(const char* op, const char* q_name, const Tensor& q, const char* k_
       hk::shape_text(q), ", but for the heads");
 }
 
-void check_table(const char* op, const char* name, const Tensor& table, const Tensor& q,
+// Of q, or of the gradient that stands for it: what tables and ids are held against.
+struct Heads {
+  const char* name;
+  const Tensor& tensor;
+};
+
+void check_table(const char* op, const char* name, const Tensor& table, const Heads& q,
                  int64_t rotary_dim) {
   hk::check_on_cpu(op, name, table);
   STD_TORCH_CHECK(
-      table.scalar_type() == q.scalar_type() || table.scalar_type() == ScalarType::Float, op, ": ",
-      name, " is ", hk::dtype_text(table.scalar_type()), ", must be Float or the dtype of q, ",
-      hk::dtype_text(q.scalar_type()));
+      table.scalar_type() == q.tensor.scalar_type() || table.scalar_type() == ScalarType::Float, op,
+      ": ", name, " is ", hk::dtype_text(table.scalar_type()), ", must be Float or the dtype of ",
+      q.name, ", ", hk::dtype_text(q.tensor.scalar_type()));
   const int64_t columns = table.dim() > 0 ? table.size(table.dim() - 1) : 0;
   STD_TORCH_CHECK(columns == rotary_dim || 2 * columns == rotary_dim, op, ": ", name, " has ",
                   columns, " columns, must have rotary_dim, ", rotary_dim, ", or half of it");
 }
 
-void check_tables(const char* op, const Tensor& cos, const Tensor& sin, const Tensor& q,
+void check_tables(const char* op, const Tensor& cos, const Tensor& sin, const Heads& q,
                   int64_t rotary_dim) {
   check_table(op, "cos", cos, q, rotary_dim);
   check_table(op, "sin", sin, q, rotary_dim);
@@ -92,11 +98,11 @@ bool fits(const Tensor& t, int64_t dims, const Shape& shape) {
          (dims == 1 || t.size(0) == 1 || t.size(0) == shape.batches);
 }
 
-void check_rows(const char* op, const Tensor& cos, const std::optional<Tensor>& position_ids,
-                const Shape& shape) {
+void check_rows(const char* op, const char* of, const Tensor& cos,
+                const std::optional<Tensor>& position_ids, const Shape& shape) {
   if (!position_ids) {
     STD_TORCH_CHECK(fits(cos, cos.dim() - 1, shape), op, ": cos has shape ", hk::shape_text(cos),
-                    ", q has ", shape.batches, " batches of ", shape.tokens, " tokens");
+                    ", ", of, " has ", shape.batches, " batches of ", shape.tokens, " tokens");
     return;
   }
   STD_TORCH_CHECK(cos.dim() == 2, op, ": cos has shape ", hk::shape_text(cos),
@@ -106,7 +112,7 @@ void check_rows(const char* op, const Tensor& cos, const std::optional<Tensor>& 
   STD_TORCH_CHECK(type == ScalarType::Long || type == ScalarType::Int, op, ": position_ids is ",
                   hk::dtype_text(type), ", must be Long or Int");
   STD_TORCH_CHECK(fits(*position_ids, position_ids->dim(), shape), op, ": position_ids has shape ",
-                  hk::shape_text(*position_ids), ", q has ", shape.batches, " batches of ",
+                  hk::shape_text(*position_ids), ", ", of, " has ", shape.batches, " batches of ",
                   shape.tokens, " tokens");
 }
 
@@ -165,14 +171,14 @@ struct Rotated {
   hk::RopeHeads heads;
 };
 
-// Either of q and k may be missing.
-std::tuple<Tensor, Tensor> rotate(const char* op, const std::optional<Tensor>& q,
+// Either of q and k may be missing. name: of the first that is there.
+std::tuple<Tensor, Tensor> rotate(const char* op, const char* name, const std::optional<Tensor>& q,
                                   const std::optional<Tensor>& k, const Tensor& cos,
                                   const Tensor& sin, const std::optional<Tensor>& position_ids,
                                   const Shape& shape, const Options& options) {
   const Tensor& one = q ? *q : *k;  // NOLINT(bugprone-unchecked-optional-access): one is there
-  check_tables(op, cos, sin, one, options.rotary_dim);
-  check_rows(op, cos, position_ids, shape);
+  check_tables(op, cos, sin, {name, one}, options.rotary_dim);
+  check_rows(op, name, cos, position_ids, shape);
   std::vector<int64_t> rows;
   if (position_ids && position_ids->scalar_type() == ScalarType::Long) {
     rows = rows_of<int64_t>(op, *position_ids, cos.size(0), shape.batches);
@@ -225,7 +231,7 @@ std::tuple<Tensor, Tensor> rope(const Tensor& q, const Tensor& k, const Tensor& 
   const Options options{rotary_dim, interleaved, unsqueeze_dim, false};
   const Shape shape = check_heads("rope", "q", q, options);
   check_k("rope", "q", q, "k", k, options);
-  return rotate("rope", q, k, cos, sin, position_ids, shape, options);
+  return rotate("rope", "q", q, k, cos, sin, position_ids, shape, options);
 }
 
 std::tuple<Tensor, Tensor> rope_backward(const std::optional<Tensor>& grad_q,
@@ -238,9 +244,9 @@ std::tuple<Tensor, Tensor> rope_backward(const std::optional<Tensor>& grad_q,
   const Options options{rotary_dim, interleaved, unsqueeze_dim, true};
   STD_TORCH_CHECK(grad_q || grad_k, op, ": grad_q and grad_k are both missing");
   if (grad_q && grad_k) check_k(op, "grad_q", *grad_q, "grad_k", *grad_k, options);
-  const Shape shape =
-      check_heads(op, grad_q ? "grad_q" : "grad_k", grad_q ? *grad_q : *grad_k, options);
-  return rotate(op, grad_q, grad_k, cos, sin, position_ids, shape, options);
+  const char* name = grad_q ? "grad_q" : "grad_k";
+  const Shape shape = check_heads(op, name, grad_q ? *grad_q : *grad_k, options);
+  return rotate(op, name, grad_q, grad_k, cos, sin, position_ids, shape, options);
 }
 
 }  // namespace

@@ -73,10 +73,10 @@ inline void check_statistic(const char* op, const char* name, const Tensor& save
   STD_TORCH_CHECK(saved.scalar_type() == ScalarType::Float, op, ": ", name, " is ",
                   dtype_text(saved.scalar_type()), ", must be Float");
   STD_TORCH_CHECK(saved.is_contiguous(), op, ": ", name, " is not contiguous");
-  int64_t rows = 1;
-  for (int64_t d = 0; d + 1 < x.dim(); ++d) rows *= x.size(d);
-  STD_TORCH_CHECK(saved.numel() == rows, op, ": ", name, " has ", saved.numel(),
-                  " elements, x has ", rows, " rows");
+  const auto found = saved.sizes(), rows = x.sizes();
+  STD_TORCH_CHECK(std::equal(found.begin(), found.end(), rows.begin(), rows.end() - 1), op, ": ",
+                  name, " has shape ", shape_text(saved), ", must be that of x, ", shape_text(x),
+                  ", but for the last dim");
 }
 
 // to[c] = from[c] + offset; a tier's function.

@@ -142,21 +142,10 @@ inline Lanes min(const Lanes& a, const Lanes& b) {
   return {_mm256_min_ps(a.low, b.low), _mm256_min_ps(a.high, b.high)};
 }
 
-inline Lanes select_less(const Lanes& a, const Lanes& b, const Lanes& yes, const Lanes& no) {
-  return {_mm256_blendv_ps(no.low, yes.low, _mm256_cmp_ps(a.low, b.low, _CMP_LT_OQ)),
-          _mm256_blendv_ps(no.high, yes.high, _mm256_cmp_ps(a.high, b.high, _CMP_LT_OQ))};
-}
-
-inline Lanes abs(const Lanes& v) {
-  const __m256 sign = _mm256_set1_ps(-0.0f);
-  return {_mm256_andnot_ps(sign, v.low), _mm256_andnot_ps(sign, v.high)};
-}
-
 inline Lanes copy_sign(const Lanes& magnitude, const Lanes& sign) {
   const __m256 bit = _mm256_set1_ps(-0.0f);
-  const Lanes plain = abs(magnitude);
-  return {_mm256_or_ps(plain.low, _mm256_and_ps(bit, sign.low)),
-          _mm256_or_ps(plain.high, _mm256_and_ps(bit, sign.high))};
+  return {_mm256_or_ps(_mm256_andnot_ps(bit, magnitude.low), _mm256_and_ps(bit, sign.low)),
+          _mm256_or_ps(_mm256_andnot_ps(bit, magnitude.high), _mm256_and_ps(bit, sign.high))};
 }
 
 inline __m256 power_of_two(__m256i exponent) {

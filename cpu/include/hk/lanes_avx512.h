@@ -136,15 +136,9 @@ inline Lanes fma(const Lanes& a, const Lanes& b, const Lanes& c) {
 inline Lanes max(const Lanes& a, const Lanes& b) { return {_mm512_max_ps(a.all, b.all)}; }
 inline Lanes min(const Lanes& a, const Lanes& b) { return {_mm512_min_ps(a.all, b.all)}; }
 
-inline Lanes select_less(const Lanes& a, const Lanes& b, const Lanes& yes, const Lanes& no) {
-  return {_mm512_mask_blend_ps(_mm512_cmp_ps_mask(a.all, b.all, _CMP_LT_OQ), no.all, yes.all)};
-}
-
-inline Lanes abs(const Lanes& v) { return {_mm512_andnot_ps(_mm512_set1_ps(-0.0f), v.all)}; }
-
 inline Lanes copy_sign(const Lanes& magnitude, const Lanes& sign) {
-  const __m512 bit = _mm512_and_ps(_mm512_set1_ps(-0.0f), sign.all);
-  return {_mm512_or_ps(abs(magnitude).all, bit)};
+  const __m512 bit = _mm512_set1_ps(-0.0f);
+  return {_mm512_or_ps(_mm512_andnot_ps(bit, magnitude.all), _mm512_and_ps(bit, sign.all))};
 }
 
 inline Lanes scale_by_power(const Lanes& v, const Lanes& exponent) {

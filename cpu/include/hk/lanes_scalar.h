@@ -216,15 +216,6 @@ inline Lanes min(const Lanes& x, const Lanes& y) {
   return each([](Float4 a, Float4 b) { return a < b ? a : b; }, x, y);
 }
 
-// yes where x < y, else no: also where one of them is NaN.
-inline Lanes select_less(const Lanes& x, const Lanes& y, const Lanes& yes, const Lanes& no) {
-  return each([](Float4 a, Float4 b, Float4 c, Float4 d) { return a < b ? c : d; }, x, y, yes, no);
-}
-
-inline Lanes abs(const Lanes& v) {
-  return each([](Float4 a) { return float_of(bits_of(a) & 0x7fffffffu); }, v);
-}
-
 // The sign bit of sign, the other bits of magnitude.
 inline Lanes copy_sign(const Lanes& magnitude, const Lanes& sign) {
   const auto copied = [](Float4 a, Float4 b) {

@@ -32,42 +32,19 @@ inline Power power_of_e(const Lanes& v) {
   return {splat(1) + fma(r * r, q, r), n};
 }
 
-// Beyond these e^v is zero and infinite.
-constexpr float kExpMin = -105, kExpMax = 90;
-
-// At most 1 ulp off, down to the smallest subnormal.
-inline Lanes exp(const Lanes& v) {
-  const Power power = power_of_e(min(splat(kExpMax), max(splat(kExpMin), v)));
-  return scale_by_power(power.fraction, power.exponent);
-}
-
-// 1 / (1 + e^-v), at most 2.5 ulp off. From e^-|v|, which cannot overflow.
-inline Lanes sigmoid(const Lanes& v) {
-  const Lanes zero = splat(0), one = splat(1);
-  const Lanes e = exp(minus_abs(v));
-  return select_less(v, zero, e, one) / (one + e);
-}
-
-// v * sigmoid(v) and its derivative. Both have their limits at infinity, where the formulas are
-// infinity times zero: 0 and 0 at -inf, inf and 1 at inf.
-struct Silu {
-  Lanes value;  // at most 3.5 ulp off
-  Lanes slope;  // at most 2^-22 off
+// A function and its derivative. Where only one is used, the compiler leaves the other out.
+struct WithSlope {
+  Lanes value, slope;
 };
 
 // Beyond this v * e^v is zero.
 constexpr float kSiluMin = -112;
 
-inline Lanes silu(const Lanes& v) {
-  const Lanes zero = splat(0), one = splat(1);
-  const Lanes low = max(splat(kSiluMin), minus_abs(v));
-  const Power power = power_of_e(low);
-  const Lanes d = one + scale_by_power(power.fraction, power.exponent);
-  return select_less(v, zero, scale_by_power(low * power.fraction, power.exponent), v) / d;
-}
-
-// With s = sigmoid(v): the slope is s + v s (1 - s).
-inline Silu silu_and_slope(const Lanes& v) {
+// v / (1 + e^-v) and its derivative, from e^-|v|, which cannot overflow; at most 3.5 ulp and 2^-22
+// off. Both have their limits at infinity, where the formulas are infinity times zero: 0 and 0 at
+// -inf, inf and 1 at inf.
+// With s = 1 / (1 + e^-v): the slope is s + v s (1 - s).
+inline WithSlope silu(const Lanes& v) {
   const Lanes zero = splat(0), one = splat(1);
   const Lanes low = max(splat(kSiluMin), minus_abs(v));
   const Power power = power_of_e(low);
@@ -75,7 +52,7 @@ inline Silu silu_and_slope(const Lanes& v) {
   const Lanes product = scale_by_power(low * power.fraction, power.exponent);  // -|v| e^-|v|
   const Lanes d = one + e;
   const Lanes bend = product / (d * d);
-  return {select_less(v, zero, product, v) / d, select_less(v, zero, e / d + bend, one / d - bend)};
+  return {select(v < zero, product, v) / d, select(v < zero, e / d + bend, one / d - bend)};
 }
 
 }  // namespace

@@ -82,7 +82,7 @@ class Inquiry:
         own = (*texts, *self._own(asked_for.there.difference(texts)))
         listed = self.headers.listed(path for path in {*paths, *asked_for.there} if self.headers.owns(path))
         shadows = self.headers.listed_absent(path for path in around.absent if self.headers.owns(path))
-        reads_id = any(ID_MACRO in text for text in texts.values())
+        reads_id = any(ID_MACRO in text for text in codes.values())
         found = Includes(
             {path: self._sha256(path) or "" for path in own},
             {path: self._sha256(path) or "" for path in named if path not in own},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -104,11 +104,19 @@ def _check_both(op: str, prefix: str, q: Tensor, k: Tensor, options: tuple[int, 
         )
 
 
-def _check_table(op: str, name: str, table: Tensor, x: Tensor, rotary_dim: int) -> None:
+class _Heads(NamedTuple):
+    """Of q, or of the gradient that stands for it: what tables and ids are held against."""
+
+    name: str
+    tensor: Tensor
+
+
+def _check_table(op: str, name: str, table: Tensor, heads: _Heads, rotary_dim: int) -> None:
+    of, x = heads
     if table.device != x.device:
-        raise RuntimeError(f"{op}: {name} is on {table.device}, must be on the device of q, {x.device}")
+        raise RuntimeError(f"{op}: {name} is on {table.device}, must be on the device of {of}, {x.device}")
     if table.dtype not in (torch.float32, x.dtype):
-        raise RuntimeError(f"{op}: {name} is {table.dtype}, must be float32 or the dtype of q, {x.dtype}")
+        raise RuntimeError(f"{op}: {name} is {table.dtype}, must be float32 or the dtype of {of}, {x.dtype}")
     columns = table.shape[-1] if table.dim() > 0 else 0
     if rotary_dim not in (columns, 2 * columns):
         raise RuntimeError(f"{op}: {name} has {columns} columns, must have rotary_dim, {rotary_dim}, or half of it")
@@ -119,37 +127,39 @@ def _fits(rows: torch.Size, batches: int, tokens: int) -> bool:
     return list(rows) in ([tokens], [1, tokens], [batches, tokens])
 
 
-def _check_tables(op: str, x: Tensor, cos: Tensor, sin: Tensor, rotary_dim: int) -> None:
-    _check_table(op, "cos", cos, x, rotary_dim)
-    _check_table(op, "sin", sin, x, rotary_dim)
+def _check_tables(op: str, heads: _Heads, cos: Tensor, sin: Tensor, rotary_dim: int) -> None:
+    _check_table(op, "cos", cos, heads, rotary_dim)
+    _check_table(op, "sin", sin, heads, rotary_dim)
     if sin.dtype != cos.dtype:
         raise RuntimeError(f"{op}: sin is {sin.dtype}, must be the dtype of cos, {cos.dtype}")
     if sin.shape != cos.shape:
         raise RuntimeError(f"{op}: sin has shape {tuple(sin.shape)}, must be the shape of cos, {tuple(cos.shape)}")
 
 
-def _check_rows(op: str, x: Tensor, cos: Tensor, position_ids: Tensor | None, unsqueeze_dim: int) -> None:
+def _check_rows(op: str, heads: _Heads, cos: Tensor, position_ids: Tensor | None, unsqueeze_dim: int) -> None:
+    of, x = heads
     batches, tokens = x.shape[0], x.shape[3 - unsqueeze_dim]
-    of_q = f"q has {batches} batches of {tokens} tokens"
+    has = f"{of} has {batches} batches of {tokens} tokens"
     if position_ids is None:
         if not _fits(cos.shape[:-1], batches, tokens):
-            raise RuntimeError(f"{op}: cos has shape {tuple(cos.shape)}, {of_q}")
+            raise RuntimeError(f"{op}: cos has shape {tuple(cos.shape)}, {has}")
         return
     if len(cos.shape[:-1]) != 1:
         raise RuntimeError(f"{op}: cos has shape {tuple(cos.shape)}, must have two dims with position_ids")
     if position_ids.device != x.device:
-        raise RuntimeError(f"{op}: position_ids is on {position_ids.device}, must be on the device of q, {x.device}")
+        raise RuntimeError(f"{op}: position_ids is on {position_ids.device}, must be on the device of {of}, {x.device}")
     if position_ids.dtype not in _IDS:
         raise RuntimeError(f"{op}: position_ids is {position_ids.dtype}, must be one of {_IDS}")
     if not _fits(position_ids.shape, batches, tokens):
-        raise RuntimeError(f"{op}: position_ids has shape {tuple(position_ids.shape)}, {of_q}")
+        raise RuntimeError(f"{op}: position_ids has shape {tuple(position_ids.shape)}, {has}")
 
 
 def _fake_forward(*inputs: Any) -> tuple[Tensor, Tensor]:
     q, k, cos, sin, position_ids, rotary_dim, _, unsqueeze_dim = inputs
     _check_both("rope", "", q, k, (rotary_dim, unsqueeze_dim))
-    _check_tables("rope", q, cos, sin, rotary_dim)
-    _check_rows("rope", q, cos, position_ids, unsqueeze_dim)
+    heads = _Heads("q", q)
+    _check_tables("rope", heads, cos, sin, rotary_dim)
+    _check_rows("rope", heads, cos, position_ids, unsqueeze_dim)
     return q.new_empty(q.shape), k.new_empty(k.shape)
 
 
@@ -158,12 +168,13 @@ def _fake_backward(*inputs: Any) -> tuple[Tensor, Tensor]:
     grad_q, grad_k, cos, sin, position_ids, rotary_dim, _, unsqueeze_dim = inputs
     if grad_q is not None and grad_k is not None:
         _check_both(op, "grad_", grad_q, grad_k, (rotary_dim, unsqueeze_dim))
-    one = grad_k if grad_q is None else grad_q
+    name, one = ("grad_k", grad_k) if grad_q is None else ("grad_q", grad_q)
     if one is None:
         raise RuntimeError(f"{op}: grad_q and grad_k are both missing")
-    _check_heads(op, "grad_k" if grad_q is None else "grad_q", one, rotary_dim, unsqueeze_dim)
-    _check_tables(op, one, cos, sin, rotary_dim)
-    _check_rows(op, one, cos, position_ids, unsqueeze_dim)
+    _check_heads(op, name, one, rotary_dim, unsqueeze_dim)
+    heads = _Heads(name, one)
+    _check_tables(op, heads, cos, sin, rotary_dim)
+    _check_rows(op, heads, cos, position_ids, unsqueeze_dim)
     dq, dk = (one.new_empty((0,) if grad is None else grad.shape) for grad in (grad_q, grad_k))
     return dq, dk
 

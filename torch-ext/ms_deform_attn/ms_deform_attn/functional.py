@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -123,23 +122,12 @@ def cpu_isa() -> str:
 
 
 def _as_tensor(shapes: Shapes) -> Tensor:
+    """Made anew at each call: one that is kept belongs to the mode of the call that made it, as of inference."""
     if isinstance(shapes, Tensor):
         return shapes
-    if torch.compiler.is_compiling():
-        return _to_tensor(shapes)
-    return _kept_tensor(tuple(map(tuple, shapes)))
-
-
-def _to_tensor(shapes: Sequence[Sequence[int]]) -> Tensor:
     if any(len(pair) != 2 for pair in shapes):  # noqa: PLR2004 - a height and a width
         raise RuntimeError(f"ms_deform_attn: spatial_shapes is {shapes}, must be pairs of height and width")
     return torch.tensor(shapes, dtype=torch.int64, device="cpu").view(len(shapes), 2)
-
-
-@functools.lru_cache(maxsize=64)
-def _kept_tensor(shapes: tuple[tuple[int, ...], ...]) -> Tensor:
-    """Keep the tensor of a list: making it takes longer than a small call. Nobody writes to it."""
-    return _to_tensor(shapes)
 
 
 def _check_step(op: str, step: int) -> None:

@@ -44,8 +44,18 @@ def check_like_x(op: str, name: str, t: Tensor, x: Tensor) -> None:
 
 
 def check_statistic(op: str, name: str, saved: Tensor, x: Tensor) -> None:
-    if saved.dtype != torch.float32 or saved.shape != x.shape[:-1]:
+    if saved.device != x.device:
+        raise RuntimeError(f"{op}: {name} is on {saved.device}, must be on the device of x, {x.device}")
+    if saved.dtype != torch.float32:
+        raise RuntimeError(f"{op}: {name} is {saved.dtype}, must be float32")
+    if not saved.is_contiguous():
+        raise RuntimeError(f"{op}: {name} is not contiguous")
+    if saved.shape != x.shape[:-1]:
         raise RuntimeError(
-            f"{op}: {name} is {saved.dtype} of shape {tuple(saved.shape)}, "
-            f"must be float32 of shape {tuple(x.shape[:-1])}"
+            f"{op}: {name} has shape {tuple(saved.shape)}, must be that of x, {tuple(x.shape)}, but for the last dim"
         )
+
+
+def check_wanted(op: str, name: str, parameter: Tensor | None, *, wanted: bool) -> None:
+    if wanted and parameter is None:
+        raise RuntimeError(f"{op}: want_d{name} is true without a {name}")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ._autograd import differentiable, gradient, in_place
-from ._checks import check_eps, check_like_x, check_rows, check_statistic, check_weight
+from ._checks import check_eps, check_like_x, check_rows, check_statistic, check_wanted, check_weight
 from ._ops import ops
 
 
@@ -151,6 +151,7 @@ def _fake_backward_of(
     for name, grad in grads:
         check_like_x(op, name, grad, x)
     check_statistic(op, "rstd", rstd, x)
+    check_wanted(op, "weight", weight, wanted=want_dweight)
     dweight = _new_gradient(x if weight is None else weight, x.shape[-1:], wanted=want_dweight)
     return _new_gradient(x, x.shape, wanted=want_dx), dweight
 
@@ -255,6 +256,7 @@ def _fake_gated_backward(
     check_like_x(op, "grad", grad, x)
     check_like_x(op, "gate", gate, x)
     check_statistic(op, "rstd", rstd, x)
+    check_wanted(op, "weight", weight, wanted=want_dweight)
     dx, dgate = (_new_gradient(x, x.shape, wanted=wanted) for wanted in (want_dx, want_dgate))
     return dx, dgate, _new_gradient(x if weight is None else weight, x.shape[-1:], wanted=want_dweight)
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ._autograd import differentiable, gradient
-from ._checks import check_eps, check_like_x, check_rows, check_statistic, check_weight
+from ._checks import check_eps, check_like_x, check_rows, check_statistic, check_wanted, check_weight
 
 
 def layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:
@@ -73,6 +73,8 @@ def _fake_backward(
     check_like_x(op, "grad", grad, x)
     for name, saved in zip(("mean", "mean_rest", "rstd"), statistics, strict=True):
         check_statistic(op, name, saved, x)
+    check_wanted(op, "weight", weight, wanted=want_dweight)
+    check_wanted(op, "bias", bias, wanted=want_dbias)
 
     def gradient_of(t: Tensor | None, *, wanted: bool) -> Tensor:
         return (x if t is None else t).new_empty(x.shape[-1:] if wanted else (0,))

@@ -28,7 +28,7 @@ class RMSNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Normalize x over its trailing dims."""
         shape = _as_shape(self.normalized_shape)
-        if x.dim() < len(shape) or x.shape[-len(shape) :] != shape:
+        if x.shape[-len(shape) :] != shape:
             raise ValueError(f"RMSNorm: x has shape {tuple(x.shape)}, must end in {shape}")
         eps = torch.finfo(torch.float32).eps if self.eps is None else self.eps
         weight = self.weight
@@ -98,7 +98,7 @@ class LayerNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Normalize x over its trailing dims."""
         shape = _as_shape(self.normalized_shape)
-        if x.dim() < len(shape) or x.shape[-len(shape) :] != shape:
+        if x.shape[-len(shape) :] != shape:
             raise ValueError(f"LayerNorm: x has shape {tuple(x.shape)}, must end in {shape}")
         weight, bias = _flat(self.weight, x.dtype), _flat(self.bias, x.dtype)
         if len(shape) == 1:
