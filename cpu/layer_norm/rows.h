@@ -149,6 +149,15 @@ struct Standardize {
     scale = splat(rstd / factor);
   }
   Lanes operator()(const Lanes& x) const { return ((x * half - mean) - rest) * scale; }
+
+  // Zero in the lanes behind `live`: there x is zero, and from a huge mean that would be infinite.
+  Standardize first(int64_t live) const {
+    float scales[kLanes];
+    store(scales, scale);
+    Standardize some = *this;
+    some.scale = load(static_cast<const float*>(scales), live);
+    return some;
+  }
 };
 
 template <typename T>
@@ -234,6 +243,7 @@ inline void add_sums(const LayerNormBackward& args, int64_t row, int64_t begin, 
              [c](float* p, const Lanes& v) { store(p + c, v); });
       },
       [&](int64_t c, int64_t live) {
+        for (Standardize& of_row : standardize) of_row = of_row.first(live);
         step([=](const auto* p) { return load(p + c, live); },
              [=](float* p, const Lanes& v) { store(p + c, v, live); });
       });

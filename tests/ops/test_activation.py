@@ -393,9 +393,16 @@ def test_a_bad_argument_is_refused_without_data_too(activation: ModuleType, whic
 
 
 def test_an_unknown_approximation_is_named(activation: ModuleType) -> None:
-    for call in (activation.gelu, activation.gelu_and_mul):
-        with pytest.raises(ValueError, match='approximate is \'erf\', must be "none" or "tanh"'):
-            call(torch.ones(4), approximate="erf")
+    for name in ("gelu", "gelu_and_mul"):
+        with pytest.raises(ValueError, match=f'^{name}: approximate is \'erf\', must be "none" or "tanh"'):
+            getattr(activation, name)(torch.ones(4), approximate="erf")
+
+
+def test_an_argument_of_another_type_is_named(activation: ModuleType) -> None:
+    with pytest.raises(TypeError, match=r"^silu: x is \[1.0\], must be a tensor$"):
+        activation.silu([1.0])
+    with pytest.raises(TypeError, match="^gelu_and_mul: up is 'tanh', must be a tensor or None$"):
+        activation.gelu_and_mul(torch.ones(4), "tanh")
 
 
 BAD_GRADIENTS: dict[str, tuple[Callable[[Tensor], tuple[Any, ...]], str]] = {

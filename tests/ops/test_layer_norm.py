@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from transformers import BertConfig, BertModel
 
+from hubkernels.check.opcase import Tolerance
 from tests.cases.layer_norm import CASE, EPS, reference
 from tests.ops import layer_norm_tier as tier
 from tests.ops.compare import assert_same_bits, assert_within
@@ -616,6 +617,16 @@ def farthest(found: list[Tensor], truth: list[Tensor]) -> float:
     """The largest difference beside the largest element of its tensor."""
     pairs = zip(found, truth, strict=True)
     return max(float((a - b).abs().max() / b.abs().max().clamp(min=1e-3)) for a, b in pairs)
+
+
+def test_a_row_of_equal_elements_has_a_gradient_whatever_their_size(rms_norm: ModuleType) -> None:
+    """Lanes behind the row hold a zero, which is far from a mean of 1e36."""
+    for size, columns, dtype in ((2e36, 4, torch.float32), (3e38, 19, torch.float32), (-3e38, 5, torch.bfloat16)):
+        x = torch.full((2, columns), size, dtype=dtype, requires_grad=True)
+        grad = torch.arange(columns).to(dtype).expand(2, columns)
+        (dx,) = torch.autograd.grad(rms_norm.layer_norm(x), x, grad)
+        expected = (grad.double() - grad.double().mean()) / EPS**0.5
+        assert_within(dx, expected.expand(2, columns), Tolerance(2 * torch.finfo(dtype).eps, 1e-3))
 
 
 # Tiers

@@ -416,6 +416,20 @@ def test_packed_refuses_counts_that_are_ragged_or_do_not_fit(
         ms_deform_attn.ms_deform_attn_packed(**flat, num_points=counts)
 
 
+@pytest.mark.parametrize("counts", [2, [2.0, 2.0], torch.tensor([2, 2])], ids=str)
+def test_packed_refuses_counts_that_are_no_list_of_numbers(ms_deform_attn: ModuleType, counts: object) -> None:
+    arguments, _ = inputs()
+    flat = {**arguments, **{n: arguments[n].flatten(3, 4) for n in CASE.gradients[1:]}}
+    with pytest.raises(TypeError, match="num_points is .*, must be a list of whole numbers, one for each level"):
+        ms_deform_attn.ms_deform_attn_packed(**flat, num_points=counts)
+
+
+def test_an_argument_of_another_type_is_named(ms_deform_attn: ModuleType) -> None:
+    arguments, _ = inputs()
+    with pytest.raises(TypeError, match="ms_deform_attn: attention_weights is None, must be a tensor$"):
+        ms_deform_attn.ms_deform_attn(**{**arguments, "attention_weights": None})
+
+
 @pytest.mark.parametrize(("batch", "step"), [(1, 64), (2, 1), (3, 2), (5, 64), (7, 3), (64, 64), (66, 64)])
 def test_any_batch_goes_with_any_im2col_step(ms_deform_attn: ModuleType, batch: int, step: int) -> None:
     """M03: a batch that the step does not divide was refused."""
@@ -526,6 +540,8 @@ BAD_NUMBERS: dict[str, tuple[Any, str]] = {
     "an area beyond 64 bits": ([(2**40, 2**40), (2, 3)], r"spatial_shapes\[0\] is \(1099511627776"),
     "an area beyond 30 bits": ([(2**24, 2**24), (2, 3)], "spatial_shapes has 281474976710656 pixels up to level 0"),
     "triples": ([(4, 6, 1), (2, 3, 1)], r"spatial_shapes is .*, must be pairs"),
+    "fractions": ([(4.9, 6.9), (2, 3)], r"spatial_shapes is .*, must be pairs of whole numbers"),
+    "one pair": ([4, 6], r"spatial_shapes is \[4, 6\], must be pairs"),
 }
 
 

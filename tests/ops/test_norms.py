@@ -566,6 +566,40 @@ def test_kernelize_keeps_what_gemma_rms_norm_computes(
     )
 
 
+WRONG_TYPES: dict[str, tuple[Callable[[ModuleType, Tensor], object], str]] = {
+    "no x": (lambda op, _: op.rms_norm(None), "rms_norm: x is None, must be a tensor$"),
+    "a shape as F.rms_norm takes one": (
+        lambda op, x: op.rms_norm(x, (8,)),
+        r"rms_norm: weight is \(8,\), must be a tensor or None",
+    ),
+    "no residual": (lambda op, x: op.add_rms_norm(x, None), "add_rms_norm: residual is None, must be a tensor$"),
+    "no residual to write": (lambda op, x: op.add_rms_norm_(x, None), "add_rms_norm_: residual is None"),
+    "no gate": (lambda op, x: op.gated_rms_norm(x, None), "gated_rms_norm: gate is None, must be a tensor$"),
+    "a number as bias": (
+        lambda op, x: op.layer_norm(x, None, 1.0),
+        "layer_norm: bias is 1.0, must be a tensor or None",
+    ),
+}
+
+
+@pytest.mark.parametrize(("call", "message"), WRONG_TYPES.values(), ids=WRONG_TYPES.keys())
+def test_an_argument_of_another_type_is_named(
+    rms_norm: ModuleType, call: Callable[[ModuleType, Tensor], object], message: str
+) -> None:
+    with pytest.raises(TypeError, match=message):
+        call(rms_norm, torch.ones(4, 8))
+
+
+@pytest.mark.parametrize("which", ["x", "residual"])
+def test_a_negated_view_is_not_written(rms_norm: ModuleType, which: str) -> None:
+    """It would be written as its copy, and read as it was."""
+    tensors = {name: torch.ones(2, 4) for name in ("x", "residual")}
+    tensors[which] = torch.view_as_complex(torch.ones(2, 4, 2)).conj().imag
+    with pytest.raises(RuntimeError, match=f"add_rms_norm_: {which} is a negated view"):
+        rms_norm.add_rms_norm_(**tensors)
+    assert all(t.abs().eq(1).all() for t in tensors.values())
+
+
 # Tiers
 
 

@@ -276,7 +276,7 @@ BAD_CALLS: dict[str, tuple[Callable[[Tensor], dict[str, Any]], str]] = {
     "q of three dims": (lambda x: {"q": x[0]}, r"q has shape \(4, 3, 8\), must have four dims"),
     "k of another number of tokens": (
         lambda x: {"k": x[:, :, :2]},
-        r"k has shape \(2, 4, 2, 8\), must be that of q, \(2, 4, 3, 8\), but for the heads",
+        r"k has shape \(2, 4, 2, 8\), must be that of q, \(2, 4, 3, 8\), but for dim 1, the heads",
     ),
     "k of another number of batches": (lambda x: {"k": x[:1]}, r"k has shape \(1, 4, 3, 8\)"),
     "k of other heads": (lambda x: {"k": x[..., :6], "rotary_dim": 6, "cos": x[0, 0, :, :6]}, "k has shape"),
@@ -373,6 +373,14 @@ def test_a_backward_of_nothing_is_refused(activation: ModuleType) -> None:
         table = torch.ones(3, 8, device=device)
         with pytest.raises(RuntimeError, match="rope_backward: grad_q and grad_k are both missing"):
             activation.functional.ops.rope_backward(None, None, table, table, None, 8, False, 1)
+
+
+def test_an_argument_of_another_type_is_named(activation: ModuleType) -> None:
+    q, k = heads((1, 2, 1, 3, 8))
+    cos, sin = tables(3, 8).values()
+    for arguments, name in (((q, None, cos, sin), "k"), ((q, k, None, sin), "cos"), ((q, k, cos, 1.0), "sin")):
+        with pytest.raises(TypeError, match=f"rope: {name} is (None|1.0), must be a tensor$"):
+            activation.rope(*arguments)
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])

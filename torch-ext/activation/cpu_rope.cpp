@@ -59,7 +59,7 @@ void check_k(const char* op, const char* q_name, const Tensor& q, const char* k_
   STD_TORCH_CHECK(
       of_k.batches == of_q.batches && of_k.tokens == of_q.tokens && of_k.head_dim == of_q.head_dim,
       op, ": ", k_name, " has shape ", hk::shape_text(k), ", must be that of ", q_name, ", ",
-      hk::shape_text(q), ", but for the heads");
+      hk::shape_text(q), ", but for dim ", options.unsqueeze_dim, ", the heads (unsqueeze_dim)");
 }
 
 // Of q, or of the gradient that stands for it: what tables and ids are held against.
@@ -125,7 +125,7 @@ std::vector<int64_t> rows_of(const char* op, const Tensor& position_ids, int64_t
   const int64_t given = dense.numel();
   for (int64_t i = 0; i < given; ++i) {
     STD_TORCH_CHECK(ids[i] >= 0 && ids[i] < count, op, ": position_ids has ",
-                    static_cast<int64_t>(ids[i]), ", cos has ", count, " rows");
+                    static_cast<int64_t>(ids[i]), ", cos has ", count, " rows, from 0 on");
   }
   std::vector<int64_t> rows(ids, ids + given);
   const bool of_each_batch = position_ids.dim() == 2 && position_ids.size(0) == batches;

@@ -44,9 +44,13 @@ def differentiable(name: str, fake: Call, setup_context: Call, backward: Call) -
             )
         if torch.compiler.is_compiling():
             return op(*inputs)
-        if torch.is_grad_enabled() or torch.autograd.forward_ad._current_level >= 0:  # noqa: SLF001 (no public way)
-            return function.apply(*inputs)
-        return _without_autograd(op, *inputs)
+        try:
+            if torch.is_grad_enabled() or torch.autograd.forward_ad._current_level >= 0:  # noqa: SLF001 (no public way)
+                return function.apply(*inputs)
+            return _without_autograd(op, *inputs)
+        except RuntimeError:
+            _refuse_other_types(name, op.default, inputs)
+            raise
 
     return call
 
@@ -56,7 +60,7 @@ def gradient(name: str, fake: Call, of: str) -> Call:
     op = getattr(ops, name)
 
     def second_backward(ctx: Any, *grads: Tensor | None) -> NoReturn:
-        raise NotImplementedError(f"{add_op_namespace_prefix(name)}: {of} has no second derivative")
+        raise NotImplementedError(f"{of} has no second derivative: ask for the first without create_graph")
 
     torch.library.register_fake(add_op_namespace_prefix(name), fake)
     torch.library.register_autograd(add_op_namespace_prefix(name), second_backward)
@@ -97,6 +101,8 @@ def in_place(name: str, fake: Call) -> Call:
         if torch.compiler.is_compiling():
             op(*inputs)
             return
+        _refuse_other_types(name, op, inputs)
+        _refuse_negated(name, op, inputs)
         # The two registrations at once: each costs 2 us as a dispatch to Python.
         _refuse_grad(name, op, inputs)
         with torch._C._AutoDispatchBelowADInplaceOrView():  # noqa: SLF001
@@ -104,6 +110,23 @@ def in_place(name: str, fake: Call) -> Call:
         _count_writes(op, inputs)
 
     return call
+
+
+def _refuse_other_types(name: str, op: Any, inputs: tuple[Any, ...]) -> None:
+    """In words of the caller: torch's tell the schema, or that a function of C failed."""
+    for argument, value in zip(op._schema.arguments, inputs, strict=True):  # noqa: SLF001 (no public way)
+        kind = str(argument.type)
+        if isinstance(value, Tensor) or "Tensor" not in kind or (value is None and kind.startswith("Optional")):
+            continue
+        wanted = "a tensor or None" if kind.startswith("Optional") else "a tensor"
+        raise TypeError(f"{name}: {argument.name} is {value!r}, must be {wanted}")
+
+
+def _refuse_negated(name: str, op: Any, inputs: tuple[Any, ...]) -> None:
+    """A view whose numbers torch negates as they are read has none to write to."""
+    for argument, value in zip(op._schema.arguments, inputs, strict=True):  # noqa: SLF001 (no public way)
+        if argument.is_write and value.is_neg():
+            raise RuntimeError(f"{name}: {argument.name} is a negated view, which is not written; call resolve_neg()")
 
 
 def _refuse_grad(name: str, op: Any, inputs: tuple[Any, ...]) -> None:

@@ -41,7 +41,7 @@ def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
     Negative tails keep their digits, where 1 + erf and 1 + tanh have lost them: at -5 the relative error is 1e-6.
     Else as `silu`. Raises ValueError on another approximate.
     """
-    y: Tensor = _choose(approximate, _gelu, _gelu_tanh)(x)
+    y: Tensor = _choose("gelu", approximate, _gelu, _gelu_tanh)(x)
     return y
 
 
@@ -66,7 +66,7 @@ def silu_and_mul(x: Tensor, up: Tensor | None = None) -> Tensor:
 
 def gelu_and_mul(x: Tensor, up: Tensor | None = None, *, approximate: str = "none") -> Tensor:
     """Compute ``gelu(gate) * up``, as `silu_and_mul` does, with the formulas of `gelu`."""
-    y: Tensor = _choose(approximate, _gelu_and_mul, _gelu_tanh_and_mul)(x, up)
+    y: Tensor = _choose("gelu_and_mul", approximate, _gelu_and_mul, _gelu_tanh_and_mul)(x, up)
     return y
 
 
@@ -79,9 +79,9 @@ def cpu_isa() -> str:
     return isa
 
 
-def _choose(approximate: str, exact: Callable[..., Any], tanh: Callable[..., Any]) -> Callable[..., Any]:
+def _choose(op: str, approximate: str, exact: Callable[..., Any], tanh: Callable[..., Any]) -> Callable[..., Any]:
     if approximate not in {"none", "tanh"}:
-        raise ValueError(f'gelu: approximate is {approximate!r}, must be "none" or "tanh"')
+        raise ValueError(f'{op}: approximate is {approximate!r}, must be "none" or "tanh"')
     return tanh if approximate == "tanh" else exact
 
 

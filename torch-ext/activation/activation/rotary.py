@@ -45,6 +45,9 @@ def rope(  # noqa: PLR0913 (what a rotation is made of)
     derivative and torch.func transforms raise NotImplementedError, forward-mode differentiation RuntimeError.
     Raises RuntimeError on a bad shape, dtype, device, option or position, before any work.
     """
+    for name, table in (("cos", cos), ("sin", sin)):
+        if not isinstance(table, Tensor):
+            raise TypeError(f"rope: {name} is {table!r}, must be a tensor")
     if torch.is_grad_enabled():
         _refuse_gradients(cos.requires_grad, sin.requires_grad)
     dim = unsqueeze_dim + _HEAD_DIMS if unsqueeze_dim < 0 else unsqueeze_dim
@@ -100,7 +103,8 @@ def _check_both(op: str, prefix: str, q: Tensor, k: Tensor, options: tuple[int, 
         raise RuntimeError(f"{op}: {k_name} is {k.dtype}, must be the dtype of {q_name}, {q.dtype}")
     if any(k.shape[dim] != q.shape[dim] for dim in (0, 3 - unsqueeze_dim, 3)):
         raise RuntimeError(
-            f"{op}: {k_name} has shape {tuple(k.shape)}, must be that of {q_name}, {tuple(q.shape)}, but for the heads"
+            f"{op}: {k_name} has shape {tuple(k.shape)}, must be that of {q_name}, {tuple(q.shape)}, "
+            f"but for dim {unsqueeze_dim}, the heads (unsqueeze_dim)"
         )
 
 

@@ -55,6 +55,10 @@ def ms_deform_attn_packed(
     num_points: the points of each level, level after level in that dim; all must be the same.
     Raises RuntimeError on what `ms_deform_attn` refuses, and on num_points that differ or do not sum to the dim.
     """
+    if not isinstance(num_points, Sequence) or not all(isinstance(count, int) for count in num_points):
+        raise TypeError(
+            f"ms_deform_attn_packed: num_points is {num_points!r}, must be a list of whole numbers, one for each level"
+        )
     counts = list(num_points)
     if len(set(counts)) != 1 or counts[0] < 0:
         raise RuntimeError(f"ms_deform_attn_packed: num_points is {counts}, must be one count, the same for each level")
@@ -125,9 +129,14 @@ def _as_tensor(shapes: Shapes) -> Tensor:
     """Made anew at each call: one that is kept belongs to the mode of the call that made it, as of inference."""
     if isinstance(shapes, Tensor):
         return shapes
-    if any(len(pair) != 2 for pair in shapes):  # noqa: PLR2004 - a height and a width
-        raise RuntimeError(f"ms_deform_attn: spatial_shapes is {shapes}, must be pairs of height and width")
+    if not all(_is_size(pair) for pair in shapes):
+        raise RuntimeError(f"ms_deform_attn: spatial_shapes is {shapes}, must be pairs of whole numbers")
     return torch.tensor(shapes, dtype=torch.int64, device="cpu").view(len(shapes), 2)
+
+
+def _is_size(pair: Sequence[int]) -> bool:
+    numbers = (int, torch.SymInt)
+    return isinstance(pair, Sequence) and len(pair) == 2 and all(isinstance(n, numbers) for n in pair)  # noqa: PLR2004
 
 
 def _check_step(op: str, step: int) -> None:
