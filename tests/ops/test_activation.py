@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from tests.cases import gelu, gelu_and_mul, rope, silu_and_mul
 from tests.ops import activation_tier as tier
+from tests.ops import views
 from tests.ops.compare import assert_within
 from tests.ops.sweep import SIZES
 from tests.ops.tiers import TIERS
@@ -252,18 +253,8 @@ def test_every_width_is_right(activation: ModuleType, columns: int) -> None:
 
 
 VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
-    "transposed": lambda x: x.reshape(64, 48).t()[:, :40],
-    "transposed batch of one (N29)": lambda x: x.reshape(64, 1, 48).transpose(0, 1)[..., :40],
-    "two leading dims swapped": lambda x: x.reshape(8, 8, 48).transpose(0, 1)[..., :40],
-    "half of a chunk (C02)": lambda x: x.reshape(32, 96).chunk(2, -1)[1][..., :40],
-    "every second row": lambda x: x.reshape(64, 48)[::2, :40],
-    "every second element": lambda x: x.reshape(32, 96)[:, 1:81:2],
-    "one row repeated": lambda x: x[:40].expand(7, 40),
-    "one element repeated": lambda x: x[:5].unsqueeze(1).expand(5, 40),
+    **views.VIEWS,
     "one element repeated everywhere (N11)": lambda x: x[:1].expand(5, 40),
-    "unaligned start": lambda x: x[1 : 1 + 76 * 40].reshape(76, 40),
-    "one long row": lambda x: x[3:43],
-    "stride of a dim of size 1 (N08)": lambda x: x[:80].reshape(1, 1, 2, 40).as_strided((1, 1, 2, 40), (3, 5, 40, 1)),
     "last dims of a swapped batch": lambda x: x.reshape(2, 32, 48).transpose(1, 2),
 }
 

@@ -17,6 +17,7 @@ from transformers.models.gpt_oss import modeling_gpt_oss
 from transformers.models.llama import modeling_llama
 from transformers.models.llama.modeling_llama import LlamaForCausalLM, LlamaMLP
 
+from tests.conftest import REPOSITORY
 from tests.ops.kernelized import kernelized, swapped_layers
 
 if TYPE_CHECKING:
@@ -195,6 +196,20 @@ def test_a_rotation_is_replaced_and_is_itself(activation_repo: Path) -> None:
         call = module.apply_rotary_pos_emb
         assert "apply_rotary_transformers" in call.forward.__qualname__
         assert all(map(torch.equal, call(*case), expected))
+
+
+def test_the_page_about_models_prints_what_it_says(
+    artifacts: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a model that is marked, as transformers marks it for the versions of kernels that it accepts."""
+    for attribute in ("kernel_layer_name", "kernel_condition"):
+        monkeypatch.setattr(modeling_llama.LlamaRMSNorm, attribute, None, raising=False)  # to be undone
+    kernels.replace_kernel_forward_from_hub(modeling_llama.LlamaRMSNorm, "RMSNorm")
+    page = (REPOSITORY / "docs/kernels/models.md").read_text(encoding="utf-8")
+    block = page.partition("```python\n")[2].partition("```")[0]
+    assert '"build"' in block
+    exec(block.replace('"build"', repr(str(artifacts))), {})  # noqa: S102 - what the page tells its reader to run
+    assert f"# {capsys.readouterr().out}" == block.splitlines(keepends=True)[-1]
 
 
 def test_an_mlp_of_another_activation_is_refused(activation_repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:

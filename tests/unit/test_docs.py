@@ -77,11 +77,14 @@ def test_the_edition_5_text_of_the_example_is_what_is_printed(cli: Cli) -> None:
 PEERS = ("F.rms_norm", "torch.compile", "kernels-community")
 
 
+DIRECTIONS = {"fwd": "forward", "f+b": "forward and backward"}
+DTYPES = {"bfloat16": "bf16", "float32": "fp32"}
+
+
 def table_row(record: dict[str, Any]) -> str:
     """The row of README's results that a record makes."""
     medians = {peer["name"]: peer["median_us"] for peer in record["peers"]}
-    words = {"fwd": "forward", "f+b": "forward and backward"}[record["direction"]]
-    dtype = {"bfloat16": "bf16", "float32": "fp32"}[record["dtype"]]
+    words, dtype = DIRECTIONS[record["direction"]], DTYPES[record["dtype"]]
     memory = {"pre-touched": "touched before", "default malloc": "fresh memory"}[record["page_faults"]]
     times = [*(medians[name] for name in PEERS), record["median_us"]]
     cells = [f"**{time:.0f}**" if time == min(times) else f"{time:.0f}" for time in times]
@@ -91,8 +94,7 @@ def table_row(record: dict[str, Any]) -> str:
 
 def measured_row(record: dict[str, Any]) -> str:
     """The row of a kernel's page that a record makes; a shape of many numbers goes by its name."""
-    words = {"fwd": "forward", "f+b": "forward and backward"}[record["direction"]]
-    dtype = {"bfloat16": "bf16", "float32": "fp32"}[record["dtype"]]
+    words, dtype = DIRECTIONS[record["direction"]], DTYPES[record["dtype"]]
     shape = "x".join(map(str, record["shape"])) if len(record["shape"]) < 6 else record["shape_name"]
     peers = [peer["median_us"] for peer in record["peers"][:2]]
     ours = record["median_us"]

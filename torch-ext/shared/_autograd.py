@@ -101,12 +101,15 @@ def in_place(name: str, fake: Call) -> Call:
         if torch.compiler.is_compiling():
             op(*inputs)
             return
-        _refuse_other_types(name, op, inputs)
-        _refuse_negated(name, op, inputs)
         # The two registrations at once: each costs 2 us as a dispatch to Python.
+        _refuse_negated(name, op, inputs)
         _refuse_grad(name, op, inputs)
-        with torch._C._AutoDispatchBelowADInplaceOrView():  # noqa: SLF001
-            op(*inputs)
+        try:
+            with torch._C._AutoDispatchBelowADInplaceOrView():  # noqa: SLF001
+                op(*inputs)
+        except RuntimeError:
+            _refuse_other_types(name, op, inputs)
+            raise
         _count_writes(op, inputs)
 
     return call
@@ -125,7 +128,7 @@ def _refuse_other_types(name: str, op: Any, inputs: tuple[Any, ...]) -> None:
 def _refuse_negated(name: str, op: Any, inputs: tuple[Any, ...]) -> None:
     """A view whose numbers torch negates as they are read has none to write to."""
     for argument, value in zip(op._schema.arguments, inputs, strict=True):  # noqa: SLF001 (no public way)
-        if argument.is_write and value.is_neg():
+        if argument.is_write and isinstance(value, Tensor) and value.is_neg():
             raise RuntimeError(f"{name}: {argument.name} is a negated view, which is not written; call resolve_neg()")
 
 
