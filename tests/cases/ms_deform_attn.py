@@ -140,7 +140,7 @@ def gather_form(
 def tolerance(shape: tuple[int, ...], dtype: torch.dtype, name: str) -> Tolerance:
     """Bound the rounding: once to the dtype, and in float32 before that.
 
-    A coordinate is off by two roundings of the extent of its map, and so are the coefficients; sums of N terms by
+    What is left of a coordinate within its cell is rounded once, however wide the map; sums of N terms are off by
     sqrt(N) roundings (random signs), products by a few. Weights sum to one; a pixel gets the weight of the queries
     that fall on its map, which is more than the mean for some.
     """
@@ -154,7 +154,7 @@ def tolerance(shape: tuple[int, ...], dtype: torch.dtype, name: str) -> Toleranc
         "sampling_locations": size.channels,
         "attention_weights": size.channels,
     }[name]
-    roundings = 2 * extent + 8 + math.sqrt(terms)
+    roundings = 8 + math.sqrt(terms)
     smallest_map = min((height * width for height, width in size.levels), default=1)
     scale = {
         "output": 2 * LARGEST,
