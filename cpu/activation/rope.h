@@ -18,25 +18,18 @@ struct Angles {
   float sin[2 * kPairs];
 };
 
-template <typename T>
-inline void widen(const T* from, float* to, int64_t count) {
-  for_lanes(
-      0, count, [&](int64_t c) { store(to + c, load(from + c)); },
-      [&](int64_t c, int64_t live) { store(to + c, load(from + c, live), live); });
-}
-
 // Pairs [first, first + count) of a row of cos or sin.
 template <typename T>
 inline void arrange(const Rope& args, const T* row, int64_t first, int64_t count, float* to) {
   if (!args.interleaved) {
-    widen(row + first, to, count);
-    widen(row + first + (args.once ? 0 : args.rotary_dim / 2), to + kPairs, count);
+    convert(row + first, to, 0, count);
+    convert(row + first + (args.once ? 0 : args.rotary_dim / 2), to + kPairs, 0, count);
   } else if (args.once) {
     float each[kPairs];
-    widen(row + first, each, count);
+    convert(row + first, each, 0, count);
     for (int64_t i = 0; i < count; ++i) to[2 * i] = to[2 * i + 1] = each[i];
   } else {
-    widen(row + 2 * first, to, 2 * count);
+    convert(row + 2 * first, to, 0, 2 * count);
   }
 }
 

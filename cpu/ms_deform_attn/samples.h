@@ -12,6 +12,8 @@
 namespace hk {
 namespace {
 
+static_assert(kDeformLanes == kLanes, "bindings give room by the one, kernels write by the other");
+
 // Samples of a block, unless it has so many rows before: enough that no lane waits for what another
 // has just written, few enough that corners and coefficients stay in L1. 64: 23 % slower.
 constexpr int64_t kBlockSamples = 256;
@@ -317,9 +319,7 @@ void pack_head(const T* from, const DeformInputs& in, float* to) {
                        in.channels * static_cast<int64_t>(sizeof(T))};
   for (int64_t s = 0; s < in.pixels; ++s, from += step, to += width) {
     ahead.touch(s + kPackAhead);
-    for_lanes(
-        0, in.channels, [&](int64_t c) { store(to + c, load(from + c)); },
-        [&](int64_t c, int64_t live) { store(to + c, load(from + c, live)); });
+    widen_padded(from, to, in.channels);
   }
   fill_zero(to, width);
 }
@@ -548,9 +548,7 @@ inline void stage_padded(const RowsOf& rows, int64_t count, int64_t cols, float*
   with_type(rows.type, [&]<typename T>(T*) {
     for (int64_t r = 0; r < count; ++r, to += whole_lanes(cols)) {
       const T* from = static_cast<const T*>(rows.data) + rows.first + r * rows.step;
-      for_lanes(
-          0, cols, [&](int64_t c) { store(to + c, load(from + c)); },
-          [&](int64_t c, int64_t live) { store(to + c, load(from + c, live)); });
+      widen_padded(from, to, cols);
     }
   });
 }

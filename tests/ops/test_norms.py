@@ -200,6 +200,14 @@ def test_rows_of_any_magnitude_have_unit_mean_square(rms_norm: ModuleType, value
     torch.testing.assert_close(rms_norm.gated_rms_norm(x, ones, eps=0.0), ones, rtol=1e-6, atol=0)
 
 
+def test_a_gated_product_beyond_float32_spoils_its_row_alone(rms_norm: ModuleType) -> None:
+    x, gate = torch.ones(2, 100), torch.full((2, 100), 2.0)
+    x[0, 3] = 3e38
+    y = rms_norm.gated_rms_norm(x, gate)
+    assert y[0].isnan().any()
+    torch.testing.assert_close(y[1], torch.ones(100), rtol=1e-5, atol=0)
+
+
 @pytest.mark.usefixtures("threads")
 @every_dtype
 @pytest.mark.parametrize("shape", [(1027, 515), (20000, 24), (70, 9001)], ids=str)

@@ -457,6 +457,17 @@ def test_every_source_that_does_not_compile_is_reported(small: SmallProject, cli
     assert "torch-ext/binding.cpp does not compile" in ran.err
 
 
+def test_a_library_that_does_not_link_is_not_said_not_to_compile(small: SmallProject, cli: Cli) -> None:
+    with (small.root / "cpu/kernel.cpp").open("a") as source:
+        source.write("int64_t binding_of_another() { return 0; }\n")
+    with (small.root / "torch-ext/binding.cpp").open("a") as source:
+        source.write("int64_t binding_of_another() { return 1; }\n")
+    ran = cli("build", "--project", small.root)
+    assert ran.code == 2
+    assert "multiple definition" in ran.err
+    assert f"the library does not link for {TAG}" in ran.err
+
+
 def test_a_missing_header_is_the_compilers_own_message(small: SmallProject, cli: Cli) -> None:
     (small.root / "cpu/kernel.cpp").write_text('#include "gone.h"\n')
     ran = cli("build", "--project", small.root)

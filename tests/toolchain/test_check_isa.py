@@ -66,6 +66,22 @@ def test_a_function_that_is_kept_in_a_copy_for_other_machines_fails(small: Small
     assert "_Z3sumPKf is also in cpu/wide.cpp, compiled with -mavx512f: the linker keeps one copy, this one" in ran.err
 
 
+def test_a_definition_of_other_machines_that_takes_the_place_of_a_merged_one_fails(
+    small: SmallProject, cli: Cli
+) -> None:
+    """A full specialization is no weak symbol: the linker prefers it to what a template gave another file."""
+    share(small.without_torch().root, "template <typename T> [[gnu::noinline]]", "")
+    for path in ("cpu/kernel.cpp", "cpu/wide.cpp"):
+        text = (small.root / path).read_text()
+        (small.root / path).write_text(text.replace("sum(x)", "sum<int>(x)"))
+    special = "template <>\nfloat sum<int>(const float* x) { return x[0]; }\n"
+    wide = small.root / "cpu/wide.cpp"
+    wide.write_text(wide.read_text().replace("float wide(", f"{special}float wide("))
+    ran = check(cli, small.root)
+    assert ran.code == 1
+    assert "is also in cpu/kernel.cpp, compiled for every machine: the linker keeps one copy, this one" in ran.err
+
+
 def test_machines_with_avx512_run_what_older_flags_make(small: SmallProject, cli: Cli) -> None:
     share(small.without_torch().root, "[[gnu::noinline]] inline", '"-mavx2", "-mfma"')
     ran = check(cli, small.root)

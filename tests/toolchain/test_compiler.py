@@ -51,6 +51,21 @@ def test_a_file_that_is_no_program_needs_nothing(tmp_path: Path) -> None:
         assert needed_libraries(str(tmp_path / "file"), re.compile("")) == []
 
 
+def test_a_compiler_from_a_relative_entry_of_path_is_run_from_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = shutil.which("g++")
+    if path is None:
+        pytest.skip("g++ is not installed")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/g++").symlink_to(path)
+    monkeypatch.chdir(tmp_path)
+    environment = compiler_environment({**os.environ, "PATH": f"bin:{os.environ['PATH']}"})
+    environment.pop("CXX", None)
+    found = find_compiler(environment, FileHashes(tmp_path / "hashes.json"))
+    assert found.command == (str(tmp_path / "bin/g++"),)
+
+
 def test_two_questions_have_one_answer_and_name_no_folder(compiler: str) -> None:
     words = driver(compiler).words()
     assert words == driver(compiler).words()

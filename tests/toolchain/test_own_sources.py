@@ -194,6 +194,9 @@ def test_a_static_initializer_of_a_tier_is_seen(pair: Pair) -> None:
         ("66 2e 0f 1f 84 00 00 00 00 00", None),  # a long nop
         ("8f c0", None),  # pop
         ("f3 48 0f b8 c1", "SSE4"),  # popcnt
+        ("f3 48 0f bd c1", "SSE4"),  # lzcnt
+        ("48 0f bd c1", None),  # bsr
+        ("f3 0f bc c1", None),  # bsf, or tzcnt
         ("66 0f 38 00 c1", "SSE4"),  # pshufb
         ("66 48 0f 3a 16 c0 01", "SSE4"),  # pextrq
         ("c5 f8 77", "VEX"),  # vzeroupper

@@ -159,7 +159,8 @@ std::tuple<Tensor, Tensor> backward_of(const char* op, const Tensor& grad,
       .sums = dweight.sums(),
       .stream = want_dx && hk::bytes_of(dx) > hk::kStreamMinBytes,
   };
-  dweight.for_blocks([&](int64_t begin, int64_t end) { kernels.backward(args, begin, end); });
+  dweight.for_blocks(hk::kElementsPerThread,
+                     [&](int64_t begin, int64_t end) { kernels.backward(args, begin, end); });
   return {dx, dweight.finish(x)};
 }
 

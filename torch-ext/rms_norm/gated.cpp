@@ -88,7 +88,7 @@ std::tuple<Tensor, Tensor, Tensor> gated_rms_norm_backward(const Tensor& grad, c
       .norm_before_gate = norm_before_gate,
       .stream = hk::bytes_of(x) > hk::kStreamMinBytes,
   };
-  dweight.for_blocks([&](int64_t begin, int64_t end) {
+  dweight.for_blocks(hk::kGatedElementsPerThread, [&](int64_t begin, int64_t end) {
     const hk::FloatScratch scratch(hk::kGatedBackwardRows * in.cols);
     kernels.gated_backward(args, scratch.get(), begin, end);
   });

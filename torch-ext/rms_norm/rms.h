@@ -47,11 +47,11 @@ class WeightGradient {
 
   const WeightSums& sums() const { return sums_; }
 
-  // Calls body(begin, end) with blocks of rows.
+  // Calls body(begin, end) with blocks of rows, of so many elements a thread at least.
   template <typename Body>
-  void for_blocks(Body body) const {
+  void for_blocks(int64_t elements_per_thread, Body body) const {
     torch::stable::parallel_for(
-        0, sums_.blocks, ceil_div(kElementsPerThread, sums_.rows_per_block * sums_.cols), body);
+        0, sums_.blocks, ceil_div(elements_per_thread, sums_.rows_per_block * sums_.cols), body);
   }
 
   // After every block is done.

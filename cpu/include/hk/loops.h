@@ -50,11 +50,19 @@ inline void add_to(float* to, const float* from, int64_t begin, int64_t end) {
       });
 }
 
-template <typename T>
-void convert(const float* from, T* to, int64_t begin, int64_t end) {
+template <typename From, typename To>
+void convert(const From* from, To* to, int64_t begin, int64_t end) {
   for_lanes(
       begin, end, [&](int64_t c) { store(to + c, load(from + c)); },
       [&](int64_t c, int64_t live) { store(to + c, load(from + c, live), live); });
+}
+
+// In float, with zeros behind up to a whole vector.
+template <typename T>
+void widen_padded(const T* from, float* to, int64_t count) {
+  for_lanes(
+      0, count, [&](int64_t c) { store(to + c, load(from + c)); },
+      [&](int64_t c, int64_t live) { store(to + c, load(from + c, live)); });
 }
 
 template <typename T>

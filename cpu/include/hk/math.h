@@ -2,7 +2,7 @@
 // namespace keeps a tier's code out of the other tiers at link time.
 //
 // One order of operations, each rounded: every tier gives the same bits (NaN payloads apart).
-// NaN gives NaN. Errors are against float64, over every float: tests/toolchain/test_math.py.
+// NaN gives NaN. Errors are against float64, over one float in 31: tests/toolchain/test_math.py.
 #pragma once
 
 namespace hk {

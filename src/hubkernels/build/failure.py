@@ -12,14 +12,15 @@ _DISK_FULL = "No space left on device"
 
 @dataclass(frozen=True)
 class Failure:
-    """One command that failed. subject: what it was to make something of. diagnostics: all that it printed."""
+    """One command that failed. verb: what it was to do with the subject. diagnostics: all that it printed."""
 
+    verb: str
     subject: str
     variant: str
     diagnostics: str
 
     def problem(self) -> Problem:
-        what = f"{self.diagnostics.rstrip()}\n{self.subject} does not compile for {self.variant}"
+        what = f"{self.diagnostics.rstrip()}\n{self.subject} does not {self.verb} for {self.variant}"
         return Problem(what.lstrip(), hint=disk_hint(self.diagnostics))
 
 

@@ -110,5 +110,5 @@ def _start_ninja(plan: BuildPlan, steps: Iterable[Step], place: Workplace) -> St
 
 
 def _failure(event: FailedStep, steps: tuple[Step, ...], variant: str) -> Failure:
-    subject = next(step.subject for step in steps if step.output == Path(event.output).name)
-    return Failure(subject, variant, event.diagnostics)
+    failed = next(step for step in steps if step.output == Path(event.output).name)
+    return Failure(failed.verb, failed.subject, variant, event.diagnostics)

@@ -159,7 +159,7 @@ class Scanner:
         try:
             answer = inquiry.answer()
         except RefusedError as refusal:
-            return Failure(source.path, self.variant.tag, str(refusal))
+            return Failure("compile", source.path, self.variant.tag, str(refusal))
         if answer.holds:
             self.headers.keep(*answer.lists)
             keep(self.store, self._key(source), answer.found)

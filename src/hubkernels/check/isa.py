@@ -29,7 +29,9 @@ _REX = range(0x40, 0x50)
 _VEX, _EVEX, _REX2, _XOP = (0xC4, 0xC5), 0x62, 0xD5, 0x8F
 _BEYOND_SSE2 = (b"\x0f\x38", b"\x0f\x3a")
 """Opcode maps that x86-64 as it began does not have: SSSE3, SSE4, AES, SHA, MOVBE, CRC32."""
-_POPCNT = b"\x0f\xb8"
+_COUNTS = (b"\x0f\xb8", b"\x0f\xbd")
+"""After F3: POPCNT, and LZCNT, which older machines take for BSR and so for another number. TZCNT differs for 0 alone,
+and compilers write it where that does not matter."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,10 @@ def check_objects(objects: Iterable[IsaObject], environment: Mapping[str, str]) 
 
 
 def encoding(raw: bytes) -> str | None:
-    """The kind of an instruction beyond the baseline of x86-64, by its bytes; None for one that every machine has."""
+    """The kind of an instruction beyond the baseline of x86-64, by its bytes; None where there is none that we know.
+
+    SSE3, which every machine with AVX2 has, is not told apart.
+    """
     rest = raw.lstrip(bytes(_LEGACY_PREFIXES))
     first = rest[0] if rest else 0
     if first in _VEX:
@@ -125,7 +130,7 @@ def encoding(raw: bytes) -> str | None:
     if first == _XOP and len(rest) > 1 and rest[1] & 0x1F >= 8:  # noqa: PLR2004 - below that it is POP
         return "XOP"
     opcode = rest[1:] if first in _REX else rest
-    if opcode[:2] in _BEYOND_SSE2 or (opcode[:2] == _POPCNT and b"\xf3" in raw[: -len(rest)]):
+    if opcode[:2] in _BEYOND_SSE2 or (opcode[:2] in _COUNTS and b"\xf3" in raw[: -len(rest)]):
         return "SSE4"
     return None
 
@@ -174,9 +179,9 @@ def _shared(objects: tuple[IsaObject, ...], environment: Mapping[str, str]) -> I
                 defined.setdefault(name, []).append((made, kind))
     for name, copies in sorted(defined.items()):
         kept = next((made for made, kind in copies if kind == "T"), copies[0][0])
-        for made, kind in copies:
+        for made, _ in copies:
             others = [other for other, _ in copies if not made.flags <= other.machine]
-            if kind == "W" and others:
+            if others:
                 what = f"{name} is also in {others[0].source}, {others[0].wanted}: the linker keeps one copy"
                 if made is kept:
                     yield IsaFinding(made.source, f"{what}, this one, {made.wanted}; give it internal linkage")

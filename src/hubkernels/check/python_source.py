@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 OLDEST_PYTHON = (3, 9)
-"""The Python whose stable ABI the libraries have; the files beside them should run there too."""
+"""The Python whose stable ABI the libraries have; the files beside them must parse there."""
 
 _LAYER_METHODS = frozenset({"forward", "extra_repr"})
 _LAYER_FLAGS = frozenset({"has_backward", "can_torch_compile"})

@@ -23,9 +23,13 @@ class Runnable:
     found: tuple[Path, ...]
     passed: Mapping[str, str]
 
+    @property
+    def passed_over(self) -> tuple[str, ...]:
+        return tuple(f"{name}: {reason}" for name, reason in self.passed.items())
+
     def problem(self) -> Problem:
         """Why nothing is found."""
-        why = (f"  - {name}: {reason}" for name, reason in self.passed.items())
+        why = (f"  - {reason}" for reason in self.passed_over)
         hint = "name one with --variant to try it all the same"
         return Problem("\n".join((f"no artifact of {self.package} can be loaded here", *why)), hint=hint)
 

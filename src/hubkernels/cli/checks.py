@@ -58,7 +58,7 @@ def _load(subject: Subject) -> Outcome:
         ),
         warnings=tuple(Problem(f"{a.variant}: {op} {why}") for a in loaded for op, why in a.incomplete.items()),
         results=tuple({"variant": a.variant, "id": a.op_id, "ops": list(a.ops)} for a in loaded),
-        passed_over=tuple(f"{tag}: {why}" for tag, why in runnable.passed.items()),
+        passed_over=runnable.passed_over,
     )
 
 
@@ -83,6 +83,7 @@ def _parity(subject: Subject) -> Outcome:
         ),
         results=tuple(report.to_json() for report in reports),
         problems=tuple(Problem(str(row), where=report.variant) for report in reports for row in report.violations),
+        passed_over=runnable.passed_over,
     )
 
 

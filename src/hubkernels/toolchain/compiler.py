@@ -113,7 +113,7 @@ def _locate(environment: Mapping[str, str]) -> tuple[str, ...]:
         return tuple(str(Path(path).absolute()) for path in found.values() if path)
     for name in CANDIDATES:
         if path := shutil.which(name, path=search):
-            return (path,)
+            return (str(Path(path).absolute()),)
     raise EnvironmentLacksError(Problem(f"no C++ compiler on PATH (looked for {', '.join(CANDIDATES)})", hint=_INSTALL))
 
 

@@ -39,7 +39,8 @@ def ms_deform_attn(
     HUBKERNELS_HUGE_PAGES=0 stops outputs of 32 MiB and more from asking for huge pages.
     Raises RuntimeError on a bad shape, dtype or device, or sizes of maps that are not those of value, before any work.
     """
-    out: Tensor = _ms_deform_attn(value, _as_tensor(spatial_shapes), None, sampling_locations, attention_weights)
+    shapes = _as_tensor("ms_deform_attn", spatial_shapes)
+    out: Tensor = _ms_deform_attn(value, shapes, None, sampling_locations, attention_weights)
     return out
 
 
@@ -87,12 +88,14 @@ def ms_deform_attn_forward(  # noqa: PLR0913, PLR0917 - the field's call
 ) -> Tensor:
     """`ms_deform_attn` by the name and arguments of the CUDA extension of Deformable DETR.
 
+    sampling_loc, attn_weight: its sampling_locations and attention_weights, and so they are called in errors.
     level_start_index: (L,) int64, where each map starts in value; checked against spatial_shapes.
     im2col_step: at least 1, without effect: any batch goes with any step.
     Raises RuntimeError on what `ms_deform_attn` refuses, and on these two.
     """
     _check_step("ms_deform_attn_forward", im2col_step)
-    out: Tensor = _ms_deform_attn(value, _as_tensor(spatial_shapes), level_start_index, sampling_loc, attn_weight)
+    shapes = _as_tensor("ms_deform_attn_forward", spatial_shapes)
+    out: Tensor = _ms_deform_attn(value, shapes, level_start_index, sampling_loc, attn_weight)
     return out
 
 
@@ -110,7 +113,7 @@ def ms_deform_attn_backward(  # noqa: PLR0913, PLR0917 - the field's call
     By the name and arguments of the CUDA extension of Deformable DETR; for the rest see `ms_deform_attn_forward`.
     """
     _check_step("ms_deform_attn_backward", im2col_step)
-    shapes = _as_tensor(spatial_shapes)
+    shapes = _as_tensor("ms_deform_attn_backward", spatial_shapes)
     inputs = (value, shapes, level_start_index, sampling_loc, attn_weight)
     grads: tuple[Tensor, Tensor, Tensor] = _ms_deform_attn_backward(grad_output, *inputs, True, True, True)
     return grads
@@ -125,12 +128,12 @@ def cpu_isa() -> str:
     return isa
 
 
-def _as_tensor(shapes: Shapes) -> Tensor:
+def _as_tensor(op: str, shapes: Shapes) -> Tensor:
     """Made anew at each call: one that is kept belongs to the mode of the call that made it, as of inference."""
     if isinstance(shapes, Tensor):
         return shapes
     if not all(_is_size(pair) for pair in shapes):
-        raise RuntimeError(f"ms_deform_attn: spatial_shapes is {shapes}, must be pairs of whole numbers")
+        raise RuntimeError(f"{op}: spatial_shapes is {shapes}, must be pairs of whole numbers")
     return torch.tensor(shapes, dtype=torch.int64, device="cpu").view(len(shapes), 2)
 
 

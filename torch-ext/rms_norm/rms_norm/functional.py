@@ -82,7 +82,8 @@ def gated_rms_norm(  # noqa: PLR0913 (the arguments of the formula)
     weight, eps, weight_offset: as in `rms_norm`.
     Returns (..., C), dtype of x, contiguous. x, gate and weight get gradients in their own dtype.
 
-    Everything is float32 or better up to one rounding of the result. silu(-inf) is 0, its limit.
+    Everything is float32 or better up to one rounding of the result. silu(-inf) is 0, its limit. x * silu(gate) is a
+    float32: a row where that overflows is NaN, and with eps = 0 one where it is zero.
     Else as `rms_norm`, and raises as it does.
     """
     y: Tensor = _gated_rms_norm(x, gate, weight, eps, weight_offset, norm_before_gate)[0]
