@@ -187,10 +187,27 @@ inline Quad unzip(const Quad& q) {
   return {{even.first, odd.first, even.second, odd.second}};
 }
 
+// The pixel at or before a coordinate, and what is left of it: from 0 to 1.
+struct Cell {
+  Ints pixel;
+  Lanes left;
+};
+
+// The cell of location * extent - 1/2. rounded: that in float, where it is inside; else anything
+// that is in the range of an int. What is left is not taken from it: it would keep its rounding,
+// the larger the wider the map; errors of the encoder are 20 times smaller. Where it was rounded up
+// to a whole pixel, the cell is the one before.
+inline Cell find_cell(const Lanes& location, const Lanes& extent, const Lanes& rounded) {
+  const Ints pixel = floor_ints(rounded);
+  const Lanes left = fma(location, extent, splat(-0.5f) - to_lanes(pixel));
+  const Mask before = left < splat(0);
+  return {select(before, pixel + splat_int(-1), pixel), select(before, left + splat(1), left)};
+}
+
 // Corners and coefficients of `count` samples, 16 at a time. Pixels are told times `scale`.
 template <bool Backward>
 void find_corners(const Block& block, int32_t none, int32_t scale, int64_t count) {
-  const Lanes minus_half = splat(-0.5f), zero = splat(0), one = splat(1), minus_one = splat(-1);
+  const Lanes zero = splat(0), one = splat(1), minus_one = splat(-1), minus_half = splat(-0.5f);
   const Ints no_pixel = splat_int(none), one_pixel = splat_int(1), by = splat_int(scale);
   const Corners& to = block.corners;
   for (int64_t i = 0; i < count; i += kLanes) {
@@ -199,18 +216,18 @@ void find_corners(const Block& block, int32_t none, int32_t scale, int64_t count
         unzip(load(block.locations + 2 * i), load(block.locations + 2 * i + kLanes));
     const Lanes x = fma(location.first, width, minus_half);
     const Lanes y = fma(location.second, height, minus_half);
-    // False for NaN, so that nothing below is out of the range of an int.
-    const Mask inside = (minus_one < x) & (x < width) & (minus_one < y) & (y < height);
-    const Ints column = floor_ints(select(inside, x, zero));
-    const Ints line = floor_ints(select(inside, y, zero));
-    const Lanes left_x = to_lanes(column), upper_y = to_lanes(line);
-    // Not x - left_x: that keeps the rounding of x, the larger the wider the map. Errors of the
-    // encoder are 20 times smaller for it.
-    const Lanes fx = select(inside, fma(location.first, width, minus_half - left_x), zero);
-    const Lanes fy = select(inside, fma(location.second, height, minus_half - upper_y), zero);
+    // False for NaN, so that nothing below is out of the range of an int. Up to one pixel beyond
+    // the far side: what is rounded there may be inside.
+    const Mask near = (minus_one < x) & (x < width + one) & (minus_one < y) & (y < height + one);
+    const Cell columns = find_cell(location.first, width, select(near, x, zero));
+    const Cell lines = find_cell(location.second, height, select(near, y, zero));
+    const Ints column = columns.pixel, line = lines.pixel;
+    const Lanes fx = select(near, columns.left, zero), fy = select(near, lines.left, zero);
     const Lanes gx = one - fx, gy = one - fy;
-    const Mask left = inside & (minus_one < left_x), right = inside & (left_x + one < width);
-    const Mask upper = minus_one < upper_y, lower = upper_y + one < height;
+    const Lanes left_x = to_lanes(column), upper_y = to_lanes(line);
+    const Mask left = near & (minus_one < left_x) & (left_x < width);
+    const Mask right = near & (left_x + one < width);
+    const Mask upper = (minus_one < upper_y) & (upper_y < height), lower = upper_y + one < height;
     const Ints step = load_ints(block.levels.step + i);
     const Ints pixel = load_ints(block.levels.start + i) + line * step + column;
     const Lanes weight = load(block.weights + i);

@@ -198,6 +198,27 @@ def test_pixels_are_where_the_field_has_them(ms_deform_attn: ModuleType, x: floa
     assert one_sample(ms_deform_attn, x, y).item() == pytest.approx(expected, rel=1e-5, abs=1e-5)
 
 
+@pytest.mark.parametrize("extent", [7, 134, 4097, 100_003, 1_000_003, 2**23], ids=str)
+def test_a_location_beside_a_whole_pixel_is_in_its_own_cell(ms_deform_attn: ModuleType, extent: int) -> None:
+    """Float32 rounds its coordinate up to that pixel, and the next one would be read in place of the one before."""
+    generator = torch.Generator().manual_seed(0)
+    columns = torch.cat([torch.randint(extent, (3000,), generator=generator), torch.tensor([0, extent - 1])])
+    steps = torch.randint(-3, 4, columns.shape, generator=generator)
+    x = ((columns.double() + 0.5) / extent).float() * (1 + steps * 2.0**-24)
+    x = x[(x.double() * extent - 0.5) % 1 != 0]  # there the gradient has two values
+    arguments = {
+        "value": torch.randn(1, extent, 1, 3, generator=generator),
+        "spatial_shapes": torch.tensor([[1, extent]]),
+        "sampling_locations": torch.stack([x, torch.full_like(x, 0.4)], -1).view(1, -1, 1, 1, 1, 2),
+        "attention_weights": torch.ones(1, x.numel(), 1, 1, 1),
+    }
+    grad = torch.randn(1, x.numel(), 3, generator=generator)
+    found, wanted = run(ms_deform_attn.ms_deform_attn, arguments, grad), in_double(arguments, grad)
+    for actual, expected in zip(found, wanted, strict=True):
+        size = expected.abs().max().item()
+        torch.testing.assert_close(actual.double(), expected, rtol=0, atol=4e-7 * size)
+
+
 def test_infinite_pixels_reach_only_the_samples_that_read_them(ms_deform_attn: ModuleType) -> None:
     """A coefficient of zero at a clamped corner would be NaN."""
     arguments, _ = inputs((1, 40, 2, 16, 1, 9, 7))
@@ -457,8 +478,9 @@ def test_the_calls_of_the_field_are_differentiable_too(ms_deform_attn: ModuleTyp
     assert all(map(torch.equal, run(forward, arguments, grad), expected))
 
 
-BAD_COMPAT: dict[str, tuple[Tensor, int, str]] = {
+BAD_COMPAT: dict[str, tuple[Tensor, object, str]] = {
     "a step of zero": (torch.tensor([0, 24]), 0, "im2col_step is 0, must be at least 1"),
+    "a step that is a text": (torch.tensor([0, 24]), "a", "im2col_step is a, must be at least 1"),
     "starts of other maps (M22)": (
         torch.tensor([0, 23]),
         64,
@@ -472,7 +494,7 @@ BAD_COMPAT: dict[str, tuple[Tensor, int, str]] = {
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 @pytest.mark.parametrize(("starts", "step", "message"), BAD_COMPAT.values(), ids=BAD_COMPAT.keys())
 def test_the_calls_of_the_field_check_their_own_arguments(
-    ms_deform_attn: ModuleType, direction: str, starts: Tensor, step: int, message: str
+    ms_deform_attn: ModuleType, direction: str, starts: Tensor, step: object, message: str
 ) -> None:
     arguments, grad = inputs()
     value, shapes, locations, weights = arguments.values()
@@ -543,6 +565,10 @@ BAD_NUMBERS: dict[str, tuple[Any, str]] = {
     "triples": ([(4, 6, 1), (2, 3, 1)], r"spatial_shapes is .*, must be pairs"),
     "fractions": ([(4.9, 6.9), (2, 3)], r"spatial_shapes is .*, must be pairs of whole numbers"),
     "one pair": ([4, 6], r"spatial_shapes is \[4, 6\], must be pairs"),
+    "none at all": (None, "spatial_shapes is None, must be pairs of whole numbers, or a tensor of them"),
+    "a number": (5, "spatial_shapes is 5, must be pairs"),
+    "sizes beyond 64 bits": ([(2**64, 4), (2, 3)], r"spatial_shapes is .*, must be pairs"),
+    "a truth for a size": ([(24, True), (2, 3)], r"spatial_shapes is .*, must be pairs"),
 }
 
 

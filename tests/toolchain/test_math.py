@@ -207,6 +207,11 @@ def test_functions_have_their_limits(libraries: Libraries) -> None:
     assert find("silu_slope")(v).tolist()[:4] == [1, 0, 0.5, 0.5]
 
 
+def test_silu_has_the_sign_of_its_argument_where_it_is_zero(libraries: Libraries) -> None:
+    v = torch.tensor([0.0, -0.0, -1e-45, -110.0, -200.0, -math.inf, 1e-45, 3.0] * 2)
+    assert libraries("scalar")("silu")(v).signbit().tolist()[:8] == [False, *[True] * 5, False, False]
+
+
 def pairs() -> tuple[Tensor, Tensor]:
     """Every kind of float beside every other kind."""
     few = torch.cat([floats(0, 2**32, 9_000_011)[:480], torch.tensor([0.0, -0.0, math.inf, -math.inf, math.nan] * 16)])

@@ -43,8 +43,9 @@ constexpr float kSiluMin = -112;
 // v / (1 + e^-v) and its derivative, from e^-|v|, which cannot overflow; at most 3.5 ulp and 2^-22
 // off. Both have their limits at infinity, where the formulas are infinity times zero: 0 and 0 at
 // -inf, inf and 1 at inf.
-// The value is max(v, 0) - |v| / (1 + e^|v|): above zero only its smaller part has been rounded
-// more than once. With s = 1 / (1 + e^-v) the slope is s + v s (1 - s).
+// The value is max(v, -0) - |v| / (1 + e^|v|), with the sign of v where it is zero: above zero only
+// its smaller part has been rounded more than once. With s = 1 / (1 + e^-v) the slope is s + v s (1
+// - s).
 inline WithSlope silu(const Lanes& v) {
   const Lanes zero = splat(0), one = splat(1);
   const Lanes low = max(splat(kSiluMin), minus_abs(v));
@@ -53,7 +54,7 @@ inline WithSlope silu(const Lanes& v) {
   const Lanes product = scale_by_power(low * power.fraction, power.exponent);  // -|v| e^-|v|
   const Lanes d = one + e;
   const Lanes bend = product / (d * d);
-  return {max(zero, v) + product / d, select(v < zero, e / d + bend, one / d - bend)};
+  return {max(splat(-0.0f), v) + product / d, select(v < zero, e / d + bend, one / d - bend)};
 }
 
 }  // namespace

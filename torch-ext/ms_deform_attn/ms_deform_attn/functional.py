@@ -132,18 +132,22 @@ def _as_tensor(op: str, shapes: Shapes) -> Tensor:
     """Made anew at each call: one that is kept belongs to the mode of the call that made it, as of inference."""
     if isinstance(shapes, Tensor):
         return shapes
-    if not all(_is_size(pair) for pair in shapes):
-        raise RuntimeError(f"{op}: spatial_shapes is {shapes}, must be pairs of whole numbers")
+    if not isinstance(shapes, Sequence) or not all(_is_size(pair) for pair in shapes):
+        raise RuntimeError(f"{op}: spatial_shapes is {shapes}, must be pairs of whole numbers, or a tensor of them")
     return torch.tensor(shapes, dtype=torch.int64, device="cpu").view(len(shapes), 2)
 
 
 def _is_size(pair: Sequence[int]) -> bool:
-    numbers = (int, torch.SymInt)
-    return isinstance(pair, Sequence) and len(pair) == 2 and all(isinstance(n, numbers) for n in pair)  # noqa: PLR2004
+    return isinstance(pair, Sequence) and len(pair) == 2 and all(map(_is_whole, pair))  # noqa: PLR2004
+
+
+def _is_whole(number: object) -> bool:
+    """Of 64 bits; a bool is no number here."""
+    return isinstance(number, torch.SymInt) or (type(number) is int and abs(number) < 1 << 63)
 
 
 def _check_step(op: str, step: int) -> None:
-    if step < 1:
+    if not _is_whole(step) or step < 1:
         raise RuntimeError(f"{op}: im2col_step is {step}, must be at least 1")
 
 
