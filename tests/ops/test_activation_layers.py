@@ -210,6 +210,11 @@ def test_the_page_about_models_prints_what_it_says(
     assert '"build"' in block
     exec(block.replace('"build"', repr(str(artifacts))), {})  # noqa: S102 - what the page tells its reader to run
     assert f"# {capsys.readouterr().out}" == block.splitlines(keepends=True)[-1]
+    without = block.replace('"build"', repr(str(artifacts))).replace(
+        '    "RMSNorm": ours("rms-norm", "LlamaRMSNorm"),\n', ""
+    )
+    exec(without, {})  # noqa: S102
+    assert capsys.readouterr().out == "['Silu.forward']\n", "the model's own norm has the same name as ours"
 
 
 def test_an_mlp_of_another_activation_is_refused(activation_repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -449,6 +449,24 @@ def test_a_source_that_does_not_compile_shows_the_diagnostics_whole(small: Small
     assert cli("build", "--project", small.root).out.startswith("up to date")
 
 
+def test_after_a_failure_it_is_said_that_the_artifact_is_that_of_before(small: SmallProject, cli: Cli) -> None:
+    (small.root / "cpu/kernel.cpp").write_text("int wrong = nonsense;\n")
+    assert "is still what the last good build made" not in cli("build", "--project", small.root).err
+    small.write()
+    assert cli("build", "--project", small.root).code == 0
+    (small.root / "cpu/kernel.cpp").write_text("int wrong = nonsense;\n")
+    assert f"build/my-kernel/{TAG} is still what the last good build made" in cli("build", "--project", small.root).err
+
+
+def test_a_backend_that_no_variant_is_built_for_is_named(small: SmallProject, cli: Cli) -> None:
+    toml = small.root / "build.toml"
+    toml.write_text(toml.read_text().replace('backends = ["cpu"]', 'backends = ["cpu", "cuda"]'))
+    ran = cli("build", "--project", small.without_torch().root)
+    assert ran.code == 0
+    assert "my-kernel: not built here: cuda; `kernel-builder list-variants` tells why\n" in ran.err
+    assert "not built here" not in cli("build", "--project", small.root, "--quiet").err
+
+
 def test_every_source_that_does_not_compile_is_reported(small: SmallProject, cli: Cli) -> None:
     for path in ("cpu/kernel.cpp", "torch-ext/binding.cpp"):
         (small.root / path).write_text("int wrong = nonsense;\n")

@@ -159,7 +159,7 @@ src = []
         "unknown key extra\n  --> build.toml:22: extra\n  hint: allowed: general, kernel, torch, torch-noarch, tvm-ffi",
         "unknown key licence\n  --> build.toml:5: general.licence\n  hint: did you mean license?",
         '"My_Kernel" is not a package name\n  --> build.toml:2: general.name\n'
-        "  hint: lower-case letters, digits and dashes; a letter first, no dash last: my-kernel, relu2d",
+        "  hint: two or more lower-case letters, digits and dashes; a letter first, no dash last: my-kernel, relu2d",
         'version must be an integer, found "1"\n  --> build.toml:3: general.version',
         "unknown backend cudda\n  --> build.toml:6: general.backends[1]\n  hint: did you mean cuda?",
         "backend cpu is named twice\n  --> build.toml:6: general.backends[2]",
@@ -259,6 +259,14 @@ def test_a_missing_general_table_is_one_problem(tmp_path: Path) -> None:
 def test_text_that_is_not_toml_is_refused_with_line_and_column(tmp_path: Path) -> None:
     (found,) = problems(tmp_path, "[general]\nname = my-kernel\n")
     assert found == "not valid TOML: Invalid value\n  --> build.toml:2:8"
+    (found,) = problems(tmp_path, 'a = [\n  "x"\n  "y"\n]\n')
+    assert found.endswith("\n  hint: a comma or a bracket is missing here or before")
+
+
+def test_a_backend_by_a_name_of_the_field_gets_the_names_it_may_mean(tmp_path: Path) -> None:
+    (found,) = problems(tmp_path, WHOLE.replace('["cpu", "cuda"]', '["cpu", "cuda", "gpu"]'))
+    assert found.startswith("unknown backend gpu\n")
+    assert found.endswith("\n  hint: cuda, rocm or xpu")
 
 
 def test_items_keep_their_index_beside_wrong_ones(tmp_path: Path) -> None:

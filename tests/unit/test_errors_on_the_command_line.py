@@ -88,6 +88,10 @@ def test_nothing_is_coloured(small: SmallProject, line: list[str]) -> None:
     assert b"\x1b" not in done.stdout + done.stderr
 
 
+def test_the_help_tells_each_verb_to_its_end(cli: Cli) -> None:
+    assert "..." not in cli("--help").out.partition("Commands:")[2]
+
+
 def test_the_groups_help_is_no_error_message(cli: Cli) -> None:
     ran = cli("bench")
     assert "Usage: kernel-builder bench" in ran.out + ran.err
@@ -117,7 +121,10 @@ def test_a_package_for_backends_without_a_toolchain_says_so(small: SmallProject,
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("init My_Kernel!", "the folder's name, My_Kernel!, is no package name\n  hint: --name: lower-case letters"),
+        (
+            "init My_Kernel!",
+            "the folder's name, My_Kernel!, is no package name\n  hint: --name: two or more lower-case letters",
+        ),
         (
             "init --backends cpu cuda x",
             "backend x\n  hint: if it is the folder, put it first, or separate the backends with commas",

@@ -17,7 +17,7 @@ from hubkernels.build.scan import Reads, ScannedSource
 from hubkernels.build.select import select
 from hubkernels.build.settings import Settings
 from hubkernels.config.variant_table import load_variant_table
-from hubkernels.errors import InputError, Problem
+from hubkernels.errors import HubkernelsError, InputError, Problem
 from hubkernels.host.files import FileHashes
 from hubkernels.host.machine import this_machine
 from hubkernels.model.artifact import Artifact
@@ -83,7 +83,12 @@ class Builder:
                 self.planned.setdefault(package.name, made)
                 if not is_current(made, folder):
                     sweep(self.places.work, self.places.runs)
-                    return Job(self.planner, self.places, package, variant, made, report).run()
+                    try:
+                        return Job(self.planner, self.places, package, variant, made, report).run()
+                    except HubkernelsError:
+                        if folder.is_dir():
+                            report(f"{folder} is still what the last good build made")
+                        raise
         self.planned.setdefault(package.name, made)
         return Artifact(package.name, variant.tag, made.op_id, folder, fresh=False)
 

@@ -96,6 +96,10 @@ def case_files(package: Package) -> list[str]:
     """Where the case files of a package are."""
     if not package.parity:
         case = f'parity = ["tests/cases/{package.python_name}.py"]'
-        hint = f"add {case} to its table" if package.home else f"make it a package of a [workspace], with {case}"
+        hint = (
+            f"add {case} to its table"
+            if package.home
+            else f"make it a package of a [workspace], with {case}: `init --workspace` starts such a project"
+        )
         raise InputError(Problem(f"{package.name} names no case file", str(package.root / "build.toml"), hint))
     return [str((package.root / file).resolve()) for file in package.parity]

@@ -43,25 +43,27 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command("build")(build.build)
+app.command("build", short_help="Build artifacts; what has not changed stays.")(build.build)
 app.command("build-and-copy", hidden=True, help="The same as `build`.")(build.build)
-app.command("plan")(plan.plan)
-app.command("explain")(explain.explain)
-app.command("list-variants")(list_variants.list_variants)
-app.command("check")(check.check)
+app.command("plan", short_help="Print every command of a build, as JSON.")(plan.plan)
+app.command("explain", short_help="Tell what a build would make, and why.")(explain.explain)
+app.command("list-variants", short_help="Print every variant, and why some are not built.")(list_variants.list_variants)
+app.command("check", short_help="Check what is built: all checks, or those named.")(check.check)
 for name in ALIASES:
     app.command(f"check-{name}", hidden=True)(check_abi.check_abi if name == "abi" else check.alias(name))
 app.add_typer(bench.app, name="bench")
-app.command("hash")(hash_artifacts)
-app.command("devshell")(shell.devshell)
-app.command("testshell")(shell.serve)
-app.command("init")(init.init)
-app.command("export")(export.export)
-app.command("update-build")(update_build.update_build)
-app.command("create-pyproject")(create_pyproject.create_pyproject)
-app.command("clean")(clean.clean)
-app.command("doctor")(doctor.doctor)
-app.command("completions")(about.completions)
+app.command("hash", short_help="Write digests into metadata.json.")(hash_artifacts)
+app.command("devshell", short_help="Start a shell with a variant's compiler and flags.")(shell.devshell)
+app.command("testshell", short_help="Build, then start a shell where kernels load.")(shell.serve)
+app.command("init", short_help="Start a project that builds.")(init.init)
+app.command("export", short_help="Write a package as a project or a wheel.")(export.export)
+app.command("update-build", short_help="Bring a build.toml to edition 5.")(update_build.update_build)
+app.command("create-pyproject", short_help="Write setup.py and CMake files for upstream.")(
+    create_pyproject.create_pyproject
+)
+app.command("clean", short_help="Remove what builds made.")(clean.clean)
+app.command("doctor", short_help="Tell what this machine has and lacks.")(doctor.doctor)
+app.command("completions", short_help="Print completions for a shell.")(about.completions)
 app.command("generate-docs", hidden=True)(about.generate_docs)
 
 

@@ -30,8 +30,11 @@ from hubkernels.cli.sanitize import Sanitize, chosen_sanitizers, tell_how_to_run
 from hubkernels.cli.since import only_affected, unreadable_since
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from hubkernels.build.pipeline import Builder
     from hubkernels.model.artifact import Artifact
+    from hubkernels.model.project import Package
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print warnings and errors alone.")]
 
@@ -78,6 +81,8 @@ def build(  # noqa: PLR0913, PLR0917 - one parameter an option
             results.append(_as_json(artifact))
             started = time.monotonic()
         done = True
+        if not quiet:
+            _tell_unbuilt(builder, chosen)
     finally:
         if not sanitizers:
             _tell_editors(builder)
@@ -88,6 +93,15 @@ def build(  # noqa: PLR0913, PLR0917 - one parameter an option
 def _line(artifact: Artifact, seconds: float) -> str:
     state = "built" if artifact.fresh else "up to date"
     return f"{state:10}  {artifact.package}  {artifact.variant}  {artifact.folder}  {seconds:.1f} s"
+
+
+def _tell_unbuilt(builder: Builder, packages: Iterable[Package]) -> None:
+    """Backends that a package declares and that no variant was built for."""
+    for package in packages:
+        here = {variant.backend for variant in builder.decide(package).accepted}
+        missing = [backend.name for backend in package.backends if backend not in here]
+        if here and missing:
+            report(f"{package.name}: not built here: {', '.join(missing)}; `kernel-builder list-variants` tells why")
 
 
 def _as_json(artifact: Artifact) -> dict[str, object]:

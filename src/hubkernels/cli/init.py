@@ -47,7 +47,9 @@ def init(  # noqa: PLR0913, PLR0917 - typer makes options of parameters
     files = render(start)
     write_tree(files, path, overwrite=overwrite, hint="choose another folder, or --overwrite them")
     say(f"started {start.name} in {path}: {len(files)} files")
-    say(f"next: {'' if path == HERE else f'cd {path} && '}kernel-builder build && pytest tests")
+    there = "" if path == HERE else f"cd {path} && "
+    builds = noarch or "cpu" in start.backends
+    say(f"next: {there}kernel-builder {'build && pytest tests' if builds else 'list-variants # what is not built yet'}")
     if not any(path.glob("LICEN[CS]E*")):
         say(f"      write the text of {start.license} to LICENSE: it goes along with what is exported")
 

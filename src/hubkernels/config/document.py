@@ -16,6 +16,7 @@ from hubkernels.errors import EnvironmentLacksError, InputError, Problem
 
 RawTable = Mapping[str, Any]
 BYTE_ORDER_MARK = "\ufeff"
+_TOML_HINTS = {"Unclosed array": "a comma or a bracket is missing here or before"}
 START = "run in a folder with a build.toml, name one with --project, or start one with `init`"
 
 
@@ -38,7 +39,7 @@ class Document:
             return cls(path, text, tomli.loads(text))
         except tomli.TOMLDecodeError as error:
             where = f"{path}:{error.lineno}:{error.colno}"
-            raise InputError(Problem(f"not valid TOML: {error.msg}", where=where)) from error
+            raise InputError(Problem(f"not valid TOML: {error.msg}", where, _TOML_HINTS.get(error.msg))) from error
         except (RecursionError, ValueError) as error:  # its limits: levels of nesting, digits of a number
             limit, _, _ = str(error).partition(";")  # what follows advises programmers
             raise InputError(Problem(f"not readable as TOML: {limit}", where=str(path))) from error

@@ -66,6 +66,8 @@ SECTION_KEYS = frozenset({"backend", "cxx-flags", "depends", "include", "src"})
 DEPENDENCIES = frozenset({"torch", "sycl_tla", "metal-cpp"}) | {
     f"cutlass_{version}" for version in ("2_10", "3_5", "3_6", "3_8", "3_9", "4_0", "4_4", "4_5")
 }
+_MEANT = {"gpu": "cuda, rocm or xpu", "hip": "did you mean rocm?", "sycl": "did you mean xpu?"}
+"""Hints for what people call a backend and we do not."""
 _SECTION_BACKENDS = {backend.name: backend for backend in BACKENDS.values() if backend.has_sections}
 _UNKNOWN_BACKEND = Backend(  # stands in for a name that no backend has, so that the rest of its section is read
     "unknown",
@@ -210,7 +212,8 @@ def _backends(general: Reader) -> tuple[Backend, ...]:
     general.require("backends")
     for index, name in general.numbered_texts("backends"):
         if name not in BACKENDS:
-            general.complain(f"unknown backend {name}", "backends", index, hint=did_you_mean(name, BACKENDS))
+            hint = _MEANT.get(name.lower()) or did_you_mean(name, BACKENDS)
+            general.complain(f"unknown backend {name}", "backends", index, hint=hint)
         elif name in found:
             general.complain(f"backend {name} is named twice", "backends", index)
         else:

@@ -12,7 +12,7 @@ from hubkernels.model.backend import Backend
 from hubkernels.model.version import Version
 
 PACKAGE_NAME = re.compile(r"[a-z][-a-z0-9]*[a-z0-9]")
-NAME_RULE = "lower-case letters, digits and dashes; a letter first, no dash last: my-kernel, relu2d"
+NAME_RULE = "two or more lower-case letters, digits and dashes; a letter first, no dash last: my-kernel, relu2d"
 """PACKAGE_NAME in words."""
 
 PYTHON_SUFFIXES = ("py", "pyi")
