@@ -31,7 +31,7 @@ struct DeformInputs {
   const void* value;       // [batch, pixels, heads, channels]
   const void* locations;   // [batch, queries, heads, levels, points, 2], x before y
   const void* weights;     // [batch, queries, heads, levels, points]
-  const int64_t* heights;  // [levels], at most 2^23 each, as widths
+  const int64_t* heights;  // [levels], at most 2^22 each, as widths
   const int64_t* widths;   // [levels]
   int64_t batch, pixels, heads, channels, queries, levels, points;
   const void* zero_pixel;  // [channels], zeros of value's type: what a corner outside the map reads

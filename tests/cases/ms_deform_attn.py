@@ -14,7 +14,7 @@ from hubkernels.check.opcase import OpCase, Peer, Tolerance
 
 FLOAT_ROUNDING = 2.0**-24
 LARGEST = 6.0  # of so many normal numbers, with some slack
-FROM_AN_INTEGER = 1e-3  # pixels: there the gradient of a location jumps, and rounding decides on which side it is
+FROM_AN_INTEGER = 1e-3  # pixels: there the gradient of a location jumps; how a peer rounds decides on which side it is
 
 
 class Sizes(NamedTuple):

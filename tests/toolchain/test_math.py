@@ -39,6 +39,13 @@ using namespace hk;
       store(to + i, value); \\
     }} \\
   }}
+#define TERNARY(name, value) \\
+  extern "C" void name(const float* a, const float* b, const float* c, float* to, int64_t count) {{ \\
+    for (int64_t i = 0; i < count; i += kLanes) {{ \\
+      const Lanes u = load(a + i), v = load(b + i), w = load(c + i); \\
+      store(to + i, value); \\
+    }} \\
+  }}
 Lanes exp(const Lanes& v) {{
   const Power power = power_of_e(min(splat(90), max(splat(-105), v)));
   return scale_by_power(power.fraction, power.exponent);
@@ -52,9 +59,8 @@ BINARY(call_min, min(v, w))
 BINARY(call_select, select(v < w, splat(1), v))
 BINARY(call_copy_sign, copy_sign(v, w))
 BINARY(call_scale_by_power, scale_by_power(v, w))
-extern "C" void call_fma(const float* a, const float* b, const float* c, float* to, int64_t count) {{
-  for (int64_t i = 0; i < count; i += kLanes) store(to + i, fma(load(a + i), load(b + i), load(c + i)));
-}}
+TERNARY(call_fma, fma(u, v, w))
+TERNARY(call_floor_fma, floor_fma(u, v, w))
 """
 
 LANES = {"avx512-bf16": "avx512", "avx512": "avx512", "avx2": "avx2", "scalar": "scalar"}
@@ -289,3 +295,25 @@ def test_a_fused_multiply_add_rounds_once(libraries: Libraries, isa: str) -> Non
         assert ours == nearest(Fraction(x) * Fraction(y) + Fraction(z)), (x, y, z)
     x, y, z = (t[~finite].double() for t in (a, b, c))
     assert_same_bits(found[~finite], (x * y + z).float())
+
+
+@pytest.mark.parametrize("isa", TIERS)
+def test_the_floor_of_a_multiply_add_is_that_of_the_exact_sum(libraries: Libraries, isa: str) -> None:
+    """Beside whole numbers, too, where a sum that is rounded first may come to be the next one."""
+    generator = torch.Generator().manual_seed(0)
+    extent = (2.0 ** (22 * torch.rand(1 << 15, generator=generator))).floor()
+    whole = (extent * torch.rand(1 << 15, generator=generator)).floor() + torch.randint(-2, 3, extent.shape)
+    steps = torch.randint(-3, 4, extent.shape, generator=generator)
+    beside = ((whole.double() + 0.5) / extent).float() * (1 + steps * 2.0**-24)
+    a = torch.cat([beside, 4 * torch.rand(1 << 15, generator=generator) - 2])
+    b, c = extent.repeat(2), torch.full_like(a, -0.5)
+    found = libraries(isa)("floor_fma")(a, b, c)
+    exact = a.double() * b.double() - 0.5  # which holds all bits of the product
+    near = exact.abs() < 2**22
+    assert (found.double() == exact.floor())[near].all()
+    assert (found[~near].abs() >= 2**22).all()
+    odd = torch.tensor([math.nan, math.inf, -math.inf, 3e38, -3e38, 1e-45, -1e-45, -0.0] * 2)
+    found = libraries(isa)("floor_fma")(odd, torch.full_like(odd, 7.0), torch.full_like(odd, -0.5))
+    assert found[0].isnan()
+    assert (found[1:5].abs() >= 2**22).all()
+    assert found[5:8].tolist() == [-1, -1, -1]

@@ -33,8 +33,8 @@ constexpr int64_t kChunkReads = 2;
 // Outputs above this size are written around the caches.
 constexpr int64_t kStreamMinBytes = int64_t{8} << 20;
 
-// Coordinates are float, and halves of pixels exact up to here.
-constexpr int64_t kMaxSize = int64_t{1} << 23;
+// Whole pixels and what is left of a coordinate are found exactly up to here.
+constexpr int64_t kMaxSize = int64_t{1} << 22;
 
 // Beyond this the sum of areas could overflow before it is held against the pixels of value.
 constexpr int64_t kMaxPixels = int64_t{1} << 30;

@@ -235,6 +235,17 @@ inline Ints operator*(const Ints& a, const Ints& b) {
   return {_mm256_mullo_epi32(a.low, b.low), _mm256_mullo_epi32(a.high, b.high)};
 }
 
+inline __m256 floor_fma8(__m256 a, __m256 b, __m256 c) {
+  const __m256 near = _mm256_floor_ps(_mm256_fmadd_ps(a, b, c));
+  const __m256 left = _mm256_fmadd_ps(a, b, _mm256_sub_ps(c, near));
+  const __m256 above = _mm256_cmp_ps(left, _mm256_setzero_ps(), _CMP_LT_OQ);
+  return _mm256_sub_ps(near, _mm256_and_ps(above, _mm256_set1_ps(1)));
+}
+
+inline Lanes floor_fma(const Lanes& a, const Lanes& b, const Lanes& c) {
+  return {floor_fma8(a.low, b.low, c.low), floor_fma8(a.high, b.high, c.high)};
+}
+
 inline Ints floor_ints(const Lanes& v) {
   return {_mm256_cvttps_epi32(_mm256_floor_ps(v.low)),
           _mm256_cvttps_epi32(_mm256_floor_ps(v.high))};

@@ -200,6 +200,12 @@ inline void store_ints(int32_t* to, const Ints& v) { _mm512_storeu_si512(to, v.a
 inline Ints operator+(const Ints& a, const Ints& b) { return {_mm512_add_epi32(a.all, b.all)}; }
 inline Ints operator*(const Ints& a, const Ints& b) { return {_mm512_mullo_epi32(a.all, b.all)}; }
 
+inline Lanes floor_fma(const Lanes& a, const Lanes& b, const Lanes& c) {
+  constexpr int kDown = _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC;
+  const __m512 below = _mm512_fmadd_round_ps(a.all, b.all, c.all, kDown);
+  return {_mm512_roundscale_ps(below, kDown)};
+}
+
 inline Ints floor_ints(const Lanes& v) {
   return {_mm512_cvt_roundps_epi32(v.all, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC)};
 }

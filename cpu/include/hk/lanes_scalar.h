@@ -285,6 +285,26 @@ inline Lanes to_lanes(const Ints& v) {
   return each([](Int4 a) { return __builtin_convertvector(a, Float4); }, v);
 }
 
+// The greatest whole number that is not above, of any size.
+inline Float4 floor4(Float4 v) {
+  const Int4 small = (v < 0x1p23f) & (v > -0x1p23f);  // others are whole, or not finite
+  const Float4 toward_zero =
+      __builtin_convertvector(__builtin_convertvector(small ? v : Float4{}, Int4), Float4);
+  return small ? toward_zero - (toward_zero > v ? Float4{1, 1, 1, 1} : Float4{}) : v;
+}
+
+// The greatest whole number that is not above a * b + c, which is not rounded before; c is a
+// multiple of 1/2. From 2^22 on, and where it is not finite, some number that is no nearer to zero
+// than that, or NaN.
+inline Lanes floor_fma(const Lanes& x, const Lanes& y, const Lanes& z) {
+  const auto floored = [](Float4 a, Float4 b, Float4 c) {
+    const Float4 near = floor4(fma4(a, b, c));
+    const Float4 left = fma4(a, b, c - near);  // below zero where the sum was rounded up to `near`
+    return near - (left < 0.0f ? Float4{1, 1, 1, 1} : Float4{});
+  };
+  return each(floored, x, y, z);
+}
+
 // The greatest integers that are not above; magnitudes are below 2^31.
 inline Ints floor_ints(const Lanes& v) {
   const auto floored = [](Float4 a) {
