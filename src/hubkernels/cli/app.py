@@ -23,6 +23,7 @@ from hubkernels.cli import (
     doctor,
     explain,
     export,
+    hub,
     init,
     list_variants,
     plan,
@@ -52,6 +53,7 @@ app.command("check", short_help="Check what is built: all checks, or those named
 for name in ALIASES:
     app.command(f"check-{name}", hidden=True)(check_abi.check_abi if name == "abi" else check.alias(name))
 app.add_typer(bench.app, name="bench")
+app.add_typer(hub.app, name="hub")
 app.command("hash", short_help="Write digests into metadata.json.")(hash_artifacts)
 app.command("devshell", short_help="Start a shell with a variant's compiler and flags.")(shell.devshell)
 app.command("testshell", short_help="Build, then start a shell where kernels load.")(shell.serve)

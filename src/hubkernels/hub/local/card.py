@@ -1,0 +1,42 @@
+"""What is looked at in the first lines of a README.md: that they are keys and values, and name a licence as a text.
+
+It is no YAML parser: none is among our dependencies. What passes here can still fail elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+
+_FRONT = re.compile(r"\A---[ \t]*\r?\n(.*?)^---[ \t]*\r?$", re.DOTALL | re.MULTILINE)
+_KEY = re.compile(r"""(?:[^\s#:'"\[{-][^:]*|"[^"]*"|'[^']*'):(?:\s|$)""")
+_BLOCK = re.compile(r":\s*[|>][-+0-9]*\s*$")
+
+
+def card_warnings(text: str) -> list[str]:
+    return [] if _FRONT.search(text) else ["empty or missing yaml metadata in repo card"]
+
+
+def card_errors(text: str) -> list[str]:
+    """Each names its line."""
+    front = _FRONT.search(text)
+    if not front:
+        return ["the metadata is not closed: --- is missing"] if text.startswith("---\n") else []
+    errors = []
+    inside = False  # a value that goes on in the next lines
+    for number, line in enumerate(front[1].splitlines(), 2):
+        bare = line.strip()
+        if not bare or bare.startswith("#"):
+            continue
+        if "\t" in line[: len(line) - len(line.lstrip())]:
+            errors.append(f"line {number}: a tab cannot indent")
+        elif line[0] in " -]}":
+            if not inside:
+                errors.append(f"line {number}: {bare[:60]!r} belongs to no key")
+        elif not _KEY.match(line):
+            errors.append(f"line {number}: {bare[:60]!r} is no 'key: value'")
+        else:
+            value = bare.partition(":")[2].strip()
+            inside = not value or bool(_BLOCK.search(bare)) or value[0] in "[{\"'&!" or not value.startswith("#")
+            if bare.startswith("license:") and (value[:1] in {"[", "{"} or re.fullmatch(r"[\d.]+|true|false", value)):
+                errors.append(f"line {number}: license is a text, as in 'license: apache-2.0'")
+    return errors

@@ -1,0 +1,86 @@
+"""Files, commits and repositories as the API tells of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timezone
+from typing import Any
+
+from hubkernels.hub.local.content import Pointer, may_be_pointer, read_pointer
+from hubkernels.hub.local.hub import Stored
+from hubkernels.hub.local.repository import CommitInfo, Repository
+from hubkernels.hub.local.tree import Entry, find, walk
+
+Json = dict[str, Any]
+
+
+def moment(when: datetime) -> str:
+    return when.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.000Z")
+
+
+def pointer_of(git: Repository, oid: str, size: int) -> Pointer | None:
+    """What a file of git points to, where the content is here; a text that looks so is a text."""
+    if not may_be_pointer(size):
+        return None
+    pointer = read_pointer(git.objects.blob(oid).content())
+    return pointer if pointer and git.content.size(pointer.oid) == pointer.size else None
+
+
+def entry(git: Repository, found: Entry) -> Json:
+    if found.is_folder:
+        return {"type": "directory", "oid": found.oid, "size": 0, "path": found.path}
+    size = git.objects.blob(found.oid).size
+    pointer = pointer_of(git, found.oid, size)
+    told: Json = {"type": "file", "oid": found.oid, "size": size, "path": found.path}
+    if pointer:
+        told["size"] = pointer.size
+        told["lfs"] = {"oid": pointer.oid, "size": pointer.size, "pointerSize": size}
+    return told
+
+
+def with_last_commits(git: Repository, commit: str, entries: Iterable[Json]) -> list[Json]:
+    """Each entry with the last commit that changed it."""
+    told = list(entries)
+    open_entries = {each["path"]: each for each in told}
+    for info in git.log(commit):
+        if not open_entries:
+            break
+        parent = git.info(info.parents[0]).tree if info.parents else None
+        for path, each in tuple(open_entries.items()):
+            before = find(git.objects, parent, path) if parent else None
+            if before is None or before.oid != each["oid"]:
+                each["lastCommit"] = {"id": info.oid, "title": info.title, "date": moment(info.moment)}
+                del open_entries[path]
+    return told
+
+
+def commit(info: CommitInfo) -> Json:
+    return {
+        "id": info.oid,
+        "title": info.title,
+        "message": info.text,
+        "authors": [{"user": info.author}],
+        "date": moment(info.moment),
+    }
+
+
+def repository(stored: Stored, oid: str) -> Json:
+    """The members that the clients read. `siblings` are for models alone: older clients fail on a kernel's."""
+    info = stored.git.info(oid)
+    told: Json = {
+        "id": str(stored.repo),
+        "author": stored.repo.owner,
+        "sha": oid,
+        "private": stored.private,
+        "gated": False,
+        "disabled": False,
+        "downloads": 0,
+        "likes": 0,
+        "tags": [],
+        "lastModified": moment(info.moment),
+        "createdAt": moment(stored.created),
+    }
+    if stored.repo.kind == "models":
+        files = (each for each in walk(stored.git.objects, info.tree) if not each.is_folder)
+        told |= {"modelId": str(stored.repo), "siblings": [{"rfilename": each.path} for each in files]}
+    return told

@@ -1,0 +1,66 @@
+"""Files that are whole or not there, whenever the machine or the process stops.
+
+Every file is written in a scratch folder on the same disk, brought to the disk, and renamed into place; then its folder
+is brought to the disk, too. A killed server leaves remains in that one scratch folder alone, which the next one clears.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import BinaryIO
+
+
+def scratch_file(scratch: Path) -> tuple[BinaryIO, Path]:
+    """A new file to write to."""
+    handle, name = tempfile.mkstemp(dir=scratch)
+    return os.fdopen(handle, "w+b"), Path(name)
+
+
+def sync_file(path: Path) -> None:
+    """Bring a file's content, or a folder's names, to the disk."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def move_into_place(new: Path, target: Path, root: Path) -> None:
+    """Rename a file that is on the disk; the folders on the way to it, below ``root``, are made and kept, too."""
+    folders = make_folders(target.parent, root)
+    new.replace(target)
+    sync_folders({*folders, target.parent})
+
+
+def make_folders(folder: Path, root: Path) -> set[Path]:
+    """Make a folder; tells which folders got a new name in them."""
+    changed: set[Path] = set()
+    missing = [path for path in (folder, *folder.parents) if path.is_relative_to(root) and not path.is_dir()]
+    for path in reversed(missing):
+        path.mkdir(exist_ok=True)
+        changed.add(path.parent)
+    return changed
+
+
+def sync_folders(folders: Iterable[Path]) -> None:
+    for folder in sorted(set(folders)):
+        sync_file(folder)
+
+
+def write_durably(path: Path, content: bytes, scratch: Path) -> None:
+    """Replace a small file in a folder that is there."""
+    file, new = scratch_file(scratch)
+    try:
+        with file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        new.chmod(0o644)
+        new.replace(path)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
+    sync_file(path.parent)

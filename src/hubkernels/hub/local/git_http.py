@@ -1,0 +1,105 @@
+"""`git clone` and `git fetch` over HTTP. What is written is written through commits of the API alone."""
+
+from __future__ import annotations
+
+import gzip
+import tempfile
+import zlib
+from collections.abc import Iterator
+from io import BytesIO
+from typing import IO
+
+from dulwich.object_store import DiskObjectStore
+from dulwich.protocol import ReceivableProtocol
+from dulwich.repo import Repo
+from dulwich.server import BackendRepo, DictBackend, UploadPackHandler
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from hubkernels.hub.local.answers import Refusal
+from hubkernels.hub.local.asked import Site, body, repo_of
+from hubkernels.hub.local.hub import Stored
+from hubkernels.hub.local.names import RepoId
+
+_FETCH = "git-upload-pack"
+_IN_MEMORY = 1 << 20
+_ASK_MOST = 64 << 20
+_LOGIN = {"WWW-Authenticate": 'Basic realm="a token as password"'}
+
+
+class GitHttp:
+    def __init__(self, site: Site) -> None:
+        self.site = site
+
+    def routes(self) -> list[Route]:
+        return [
+            route
+            for prefix in ("/{kind:kind}/{owner}/{name}", "/{owner}/{name}")
+            for route in (
+                Route(f"{prefix}/info/refs", self.advertise),
+                Route(f"{prefix}/{_FETCH}", self.fetch, methods=["POST"]),
+            )
+        ]
+
+    def advertise(self, request: Request) -> Response:
+        """What there is to fetch."""
+        if request.query_params.get("service") != _FETCH:
+            hint = "push with the API: `kernel-builder publish`, or `hf upload`"
+            raise Refusal(403, f"repositories can be fetched and cloned, not pushed to; {hint}")
+        head = b"001e# service=git-upload-pack\n0000"
+        return self._serve(request, BytesIO(), head, advertises=True)
+
+    async def fetch(self, request: Request) -> Response:
+        asked = await body(request, _ASK_MOST)
+        if request.headers.get("content-encoding") == "gzip":
+            asked = _inflated(asked)
+        return await run_in_threadpool(self._serve, request, BytesIO(asked), b"", advertises=False)
+
+    def _serve(self, request: Request, asked: BytesIO, head: bytes, *, advertises: bool) -> Response:
+        stored = self._readable(request)
+        answer: IO[bytes] = tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=str(self.site.hub.scratch))  # noqa: SIM115 - sent later
+        answer.write(head)
+        with _opened(stored, self.site.limits.file) as repository:
+            protocol = ReceivableProtocol(asked.read, answer.write)
+            repositories: dict[str, BackendRepo] = {"/": repository}
+            backend = DictBackend(repositories)
+            UploadPackHandler(backend, ["/"], protocol, stateless_rpc=True, advertise_refs=advertises).handle()
+        answer.seek(0)
+        kind = "advertisement" if advertises else "result"
+        headers = {"Cache-Control": "no-cache"}
+        return StreamingResponse(_pieces(answer), 200, headers, f"application/x-{_FETCH}-{kind}")
+
+    def _readable(self, request: Request) -> Stored:
+        """git sends a token only once it was asked for one: so it is for every repository that is not public."""
+        account = self.site.account(request)
+        asked = repo_of(request)
+        try:
+            return self.site.visible(RepoId(asked.kind, asked.owner, asked.name.removesuffix(".git")), account)
+        except Refusal as refusal:
+            if account:
+                raise
+            raise Refusal(401, refusal.message, refusal.code, headers=_LOGIN) from refusal
+
+
+def _opened(stored: Stored, most: int) -> Repo:
+    store = DiskObjectStore(str(stored.git.folder / "objects"), loose_object_size_limit=most)
+    return Repo(str(stored.git.folder), bare=True, object_store=store)
+
+
+def _inflated(text: bytes) -> bytes:
+    try:
+        with gzip.open(BytesIO(text)) as file:
+            found = file.read(_ASK_MOST + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise Refusal(400, "the body is no gzip") from error
+    if len(found) > _ASK_MOST:
+        raise Refusal(413, f"the body has more than {_ASK_MOST} bytes")
+    return found
+
+
+def _pieces(file: IO[bytes]) -> Iterator[bytes]:
+    with file:
+        while piece := file.read(_IN_MEMORY):
+            yield piece

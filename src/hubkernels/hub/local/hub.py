@@ -1,0 +1,144 @@
+"""The folder of a Hub: its repositories, by any spelling of their names, and its one server."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from hubkernels.errors import EnvironmentLacksError, Problem
+from hubkernels.host.files import disk_errors, read_json_object
+from hubkernels.hub.local.answers import Refusal
+from hubkernels.hub.local.durable import sync_file, write_durably
+from hubkernels.hub.local.lfs_rules import first_attributes
+from hubkernels.hub.local.names import KINDS, RepoId, check_new
+from hubkernels.hub.local.repository import Repository, initialize
+
+_SETTINGS = "hub.json"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A repository and what the Hub knows of it."""
+
+    repo: RepoId
+    git: Repository
+    private: bool
+    created: datetime
+
+    def settings(self) -> bytes:
+        found = {"id": str(self.repo), "private": self.private, "created": self.created.isoformat()}
+        return json.dumps(found, indent=1).encode() + b"\n"
+
+
+@dataclass
+class Hub:
+    """Every repository of a folder.
+
+    lfs: whether files that are large or no text go to the store for large files, as on the Hub. Without, every client
+    can upload, also one that would send such files to a Xet server only.
+    """
+
+    folder: Path
+    lfs: bool = False
+    _found: dict[tuple[str, str, str], Stored] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _only_server: FileLock | None = None
+
+    @property
+    def scratch(self) -> Path:
+        return self.folder / "tmp"
+
+    def open(self) -> None:
+        """Take the folder and read what is there. Raises EnvironmentLacksError where another server has it."""
+        with disk_errors(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._take()
+            shutil.rmtree(self.scratch, ignore_errors=True)
+            self.scratch.mkdir(exist_ok=True)
+            for kind in KINDS:
+                (self.folder / kind).mkdir(exist_ok=True)
+                for settings in (self.folder / kind).glob(f"*/*.git/{_SETTINGS}"):
+                    self._remember(settings)
+
+    def close(self) -> None:
+        if self._only_server:
+            self._only_server.release()
+
+    def _take(self) -> None:
+        self._only_server = FileLock(self.folder / "lock", timeout=0)
+        try:
+            self._only_server.acquire()
+        except Timeout as error:
+            hint = "stop it, or serve another folder"
+            raise EnvironmentLacksError(Problem(f"another server has {self.folder}", hint=hint)) from error
+
+    def _remember(self, path: Path) -> None:
+        settings = read_json_object(path)
+        kind, owner, folder = path.parent.relative_to(self.folder).parts
+        repo = RepoId(kind, owner, folder.removesuffix(".git"))
+        try:
+            created = datetime.fromisoformat(str(settings.get("created")))
+        except ValueError:
+            created = datetime.now(timezone.utc)
+        # What cannot be read is nobody's to see.
+        private = settings.get("private") is not False
+        self._found[repo.key] = Stored(repo, Repository(path.parent, self.scratch), private, created)
+
+    def find(self, repo: RepoId) -> Stored | None:
+        return self._found.get(repo.key)
+
+    def __iter__(self) -> Iterator[Stored]:
+        return iter(sorted(self._found.values(), key=lambda stored: stored.repo))
+
+    def create(self, repo: RepoId, user: str, *, private: bool) -> tuple[Stored, bool]:
+        """The repository, and whether it is new. Raises Refusal for a name that none may have."""
+        check_new(repo)
+        with self._lock:
+            there = self.find(repo)
+            if there:
+                return there, False
+            target = self.folder / repo.kind / self._owner_folder(repo) / f"{repo.name}.git"
+            new = Path(tempfile.mkdtemp(dir=self.scratch))
+            try:
+                initialize(new, first_attributes(lfs=self.lfs), user, self.scratch)
+                stored = Stored(repo, Repository(target, self.scratch), private, datetime.now(timezone.utc))
+                write_durably(new / _SETTINGS, stored.settings(), self.scratch)
+                new.chmod(0o755)
+                target.parent.mkdir(exist_ok=True)
+                new.rename(target)
+            except BaseException:
+                shutil.rmtree(new, ignore_errors=True)
+                raise
+            for folder in (target.parent, target.parent.parent):
+                sync_file(folder)
+            self._found[repo.key] = stored
+            return stored, True
+
+    def _owner_folder(self, repo: RepoId) -> str:
+        """Owners are one whatever the spelling, too: the first one stays."""
+        return next((s.repo.owner for key, s in self._found.items() if key[:2] == repo.key[:2]), repo.owner)
+
+    def set_private(self, stored: Stored, *, private: bool) -> None:
+        with self._lock:
+            if self.find(stored.repo) is not stored:
+                raise Refusal(409, f"{stored.repo} was changed by somebody else: try again")
+            changed = replace(stored, private=private)
+            write_durably(stored.git.folder / _SETTINGS, changed.settings(), self.scratch)
+            self._found[stored.repo.key] = changed
+
+    def delete(self, stored: Stored) -> None:
+        """Out of sight in one step; then its files go."""
+        with self._lock, stored.git.lock:
+            self._found.pop(stored.repo.key, None)
+            gone = Path(tempfile.mkdtemp(dir=self.scratch))
+            stored.git.folder.rename(gone / "repository")
+            sync_file(stored.git.folder.parent)
+        shutil.rmtree(gone, ignore_errors=True)

@@ -1,0 +1,82 @@
+"""Branches, tags and pull requests: each a file that names a commit, replaced in one step."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from hubkernels.hub.local.answers import Refusal
+from hubkernels.hub.local.durable import make_folders, sync_folders, write_durably
+
+_PACKED = "packed-refs"
+
+
+class Refs:
+    """The refs of one repository, as git keeps them. Who writes holds the repository's lock."""
+
+    def __init__(self, folder: Path, scratch: Path) -> None:
+        self.folder = folder
+        self.scratch = scratch
+
+    def get(self, name: str) -> str | None:
+        """The object that a full name, as refs/heads/main, names."""
+        try:
+            return (self.folder / name).read_text("ascii").strip() or None
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError, UnicodeError):
+            return self._packed().get(name)
+
+    def below(self, prefix: str) -> dict[str, str]:
+        """The refs below refs/heads/, refs/tags/ or refs/pr/, by the rest of their names, sorted."""
+        found = {name: oid for name, oid in self._packed().items() if name.startswith(prefix)}
+        for path in (self.folder / prefix).rglob("*"):
+            if path.is_file() and path.suffix != ".lock" and (oid := self.get(name := self._name(path))):
+                found[name] = oid
+        return {name.removeprefix(prefix): found[name] for name in sorted(found)}
+
+    def set(self, name: str, oid: str) -> None:
+        path = self.folder / name
+        try:
+            sync_folders(make_folders(path.parent, self.folder))
+            write_durably(path, f"{oid}\n".encode(), self.scratch)
+        except (NotADirectoryError, FileExistsError, IsADirectoryError) as error:
+            raise Refusal(409, f"{name} clashes with another ref: one is a folder of the other") from error
+
+    def delete(self, name: str) -> None:
+        packed = self._packed()
+        if packed.pop(name, None):
+            lines = "".join(f"{oid} {ref}\n" for ref, oid in sorted(packed.items()))
+            write_durably(self.folder / _PACKED, lines.encode(), self.scratch)
+        path = self.folder / name
+        path.unlink(missing_ok=True)
+        sync_folders({path.parent})
+        kind = self.folder.joinpath(*name.split("/")[:2])
+        with contextlib.suppress(OSError):  # a folder that is left would be in the way of a ref of its name
+            for folder in path.parents:
+                if folder == kind:
+                    break
+                folder.rmdir()
+
+    def clashes(self, name: str) -> bool:
+        """Whether a ref stands where this one's folder would, or the other way round."""
+        kind = "/".join(name.split("/")[:2]) + "/"
+        others = (kind + other for other in self.below(kind))
+        return any(other.startswith(f"{name}/") or name.startswith(f"{other}/") for other in others)
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self.folder).as_posix()
+
+    def _packed(self) -> dict[str, str]:
+        """What somebody's `git gc` or `git pack-refs` moved into one file."""
+        try:
+            text = (self.folder / _PACKED).read_text("utf-8", "replace")
+        except FileNotFoundError:
+            return {}
+        return dict(_entries(text))
+
+
+def _entries(text: str) -> Iterator[tuple[str, str]]:
+    for line in text.splitlines():
+        oid, _, name = line.partition(" ")
+        if name and line[0] not in "#^":
+            yield name, oid

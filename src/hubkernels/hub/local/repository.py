@@ -1,0 +1,270 @@
+"""One repository: what its revisions hold, and the one way in which they change: a commit whose parent still is."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import NamedTuple
+
+from dulwich.objects import Commit, ObjectID, ShaFile, Tag
+from dulwich.refs import Ref, check_ref_format
+
+from hubkernels.hub.local.answers import Refusal
+from hubkernels.hub.local.content import Content
+from hubkernels.hub.local.names import check_ref, is_commit
+from hubkernels.hub.local.objects import Blob, ObjectStore, Staging
+from hubkernels.hub.local.refs import Refs
+from hubkernels.hub.local.tree import Entry, Folder, find
+
+MAIN = "refs/heads/main"
+_SHORT = 7
+"""As many characters of a parent's id are enough for clients."""
+
+
+class CommitInfo(NamedTuple):
+    """A commit as it is told of."""
+
+    oid: str
+    tree: str
+    parents: tuple[str, ...]
+    author: str
+    moment: datetime
+    title: str
+    text: str
+
+
+class Operation(NamedTuple):
+    """One line of a commit. oid: the file's new content; None to delete it."""
+
+    path: str
+    oid: str | None
+    folder: bool = False
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a client wants to commit. parent: the head that it saw, or the first characters of it."""
+
+    summary: str
+    description: str
+    author: str
+    parent: str | None
+    operations: Sequence[Operation]
+
+
+class Repository:
+    """A bare git repository, with the content of its large files beside the objects."""
+
+    def __init__(self, folder: Path, scratch: Path) -> None:
+        self.folder = folder
+        self.objects = ObjectStore(folder / "objects", scratch)
+        self.refs = Refs(folder, scratch)
+        self.content = Content(folder / "lfs" / "objects", scratch)
+        self.lock = threading.Lock()
+        """Held while refs change. Who reads takes none: objects never change, and a ref is read in one step."""
+
+    def commit_of(self, revision: str) -> str:
+        """The commit that a branch, a tag, a full name or an id names. Raises Refusal."""
+        names = (revision,) if revision.startswith("refs/") else (f"refs/heads/{revision}", f"refs/tags/{revision}")
+        if not is_commit(revision):
+            found = (self.refs.get(name) for name in names if _is_ref(name))
+            oid = next(filter(None, found), None)
+            if oid is None:
+                raise unknown(revision)
+            return self.peel(oid)
+        try:
+            self.info(revision)
+        except KeyError as error:
+            raise unknown(revision) from error
+        return revision
+
+    def peel(self, oid: str) -> str:
+        """The commit of an annotated tag; of a commit, itself."""
+        found = self.objects[oid]
+        while found.type_name == b"tag":
+            oid = found.object[1].decode()  # type: ignore[attr-defined]
+            found = self.objects[oid]
+        return oid
+
+    def info(self, oid: str) -> CommitInfo:
+        """Raises KeyError for what is no commit here."""
+        found = self.objects[oid]
+        if not isinstance(found, Commit):
+            raise KeyError(oid)
+        title, _, text = found.message.decode("utf-8", "replace").strip("\n").partition("\n")
+        return CommitInfo(
+            oid,
+            found.tree.decode(),
+            tuple(parent.decode() for parent in found.parents),
+            found.author.decode("utf-8", "replace").partition(" <")[0],
+            datetime.fromtimestamp(found.commit_time, timezone.utc),
+            title,
+            text.strip("\n"),
+        )
+
+    def log(self, oid: str) -> Iterator[CommitInfo]:
+        """A commit and those before it, along first parents."""
+        following: str | None = oid
+        while following:
+            info = self.info(following)
+            yield info
+            following = info.parents[0] if info.parents else None
+
+    def find(self, commit: str, path: str) -> Entry | None:
+        return find(self.objects, self.info(commit).tree, path)
+
+    def blob(self, commit: str, path: str) -> Blob | None:
+        """The content of a file; None where there is none."""
+        entry = self.find(commit, path)
+        return None if entry is None or entry.is_folder else self.objects.blob(entry.oid)
+
+    def commit(self, revision: str, change: Change, staging: Staging) -> str:
+        """Commit to a branch or a pull request; tells its head, which stays where nothing changed. Raises Refusal."""
+        staging.sync()
+        with self.lock:
+            ref, head = self._branch(revision)
+            self._check_parent(change.parent, head)
+            return self._advance(ref, head, change, staging, empty=False)
+
+    def propose(self, revision: str, change: Change, staging: Staging) -> tuple[str, int]:
+        """Commit to a new pull request; tells its head and its number. Raises Refusal."""
+        staging.sync()
+        with self.lock:
+            base = self.commit_of(change.parent if change.parent and is_commit(change.parent) else revision)
+            number = max((int(name) for name in self.refs.below("refs/pr/") if name.isdecimal()), default=0) + 1
+            return self._advance(f"refs/pr/{number}", base, change, staging, empty=True), number
+
+    def _advance(self, ref: str, parent: str, change: Change, staging: Staging, *, empty: bool) -> str:
+        before = self.info(parent).tree
+        tree = self._changed_tree(before, change.operations, staging)
+        if tree == before and not empty:
+            return parent
+        commit = staging.add_object(_new_commit(tree, parent, change))
+        staging.publish()
+        self.refs.set(ref, commit)
+        return commit
+
+    def _changed_tree(self, before: str, operations: Sequence[Operation], staging: Staging) -> str:
+        root = Folder(self.objects, before)
+        for operation in operations:
+            if operation.oid is None:
+                root.remove(operation.path, folder=operation.folder)
+            else:
+                root.put(operation.path, operation.oid)
+        return root.write(staging) or staging.add("tree", b"")
+
+    def check_parent(self, revision: str, parent: str | None) -> None:
+        """Raises Refusal for a commit that would be refused, before its files are received."""
+        self._check_parent(parent, self._branch(revision)[1])
+
+    def _check_parent(self, parent: str | None, head: str) -> None:
+        if parent is None or (len(parent) >= _SHORT and head.startswith(parent)):
+            return
+        if is_commit(parent):
+            self.commit_of(parent)  # or it never was
+        raise Refusal(412, f"the parent {parent[:40]} is not the head any more, which is {head}: commit on top of that")
+
+    def _branch(self, revision: str) -> tuple[str, str]:
+        """The full name of what can be committed to, and its head. Raises Refusal."""
+        ref = revision if revision.startswith(("refs/heads/", "refs/pr/")) else f"refs/heads/{revision}"
+        head = self.refs.get(ref) if _is_ref(ref) else None
+        if head is None:
+            raise unknown(revision, "branch")
+        return ref, head
+
+    def create_branch(self, name: str, start: str | None) -> None:
+        self._create(f"refs/heads/{check_ref(name, 'branch')}", self.commit_of(start or "main"))
+
+    def create_tag(self, name: str, revision: str, message: str | None, author: str) -> None:
+        """A tag with a message is an object of its own, as with git."""
+        ref, commit = f"refs/tags/{check_ref(name, 'tag')}", self.commit_of(revision)
+        if not message:
+            self._create(ref, commit)
+            return
+        with closing(Staging(self.objects)) as staging:
+            oid = staging.add_object(_new_tag(name, commit, message, author))
+            staging.publish()
+        self._create(ref, oid)
+
+    def _create(self, ref: str, oid: str) -> None:
+        with self.lock:
+            if self.refs.get(ref):
+                raise Refusal(409, f"{ref} is there already")
+            if self.refs.clashes(ref):
+                raise Refusal(409, f"{ref} clashes with another ref: one is a folder of the other")
+            self.refs.set(ref, oid)
+
+    def delete_ref(self, ref: str) -> None:
+        with self.lock:
+            if not _is_ref(ref) or not self.refs.get(ref):
+                raise unknown(ref, "ref")
+            if ref == MAIN:
+                raise Refusal(403, "main is the branch that clients ask for by default, and stays")
+            self.refs.delete(ref)
+
+
+def unknown(revision: str, what: str = "revision") -> Refusal:
+    return Refusal(404, f"there is no {what} {revision[:200]!r}", "RevisionNotFound")
+
+
+def _is_ref(name: str) -> bool:
+    """Whether it is a name below refs/ that leads nowhere else."""
+    kind, _, rest = name.removeprefix("refs/").partition("/")
+    return kind in {"heads", "tags", "pr"} and bool(rest) and check_ref_format(Ref(name.encode("utf-8", "replace")))
+
+
+def _signature(author: str) -> bytes:
+    return f"{author} <{author}@users.noreply.hub.local>".encode()
+
+
+def _text(text: str) -> bytes:
+    """A message as git keeps it. Raises Refusal for what is no text."""
+    try:
+        return text.strip("\n").encode() + b"\n"
+    except UnicodeEncodeError as error:
+        raise Refusal(400, "the message has half a character") from error
+
+
+def _new_commit(tree: str, parent: str | None, change: Change) -> ShaFile:
+    commit = Commit()
+    commit.tree = ObjectID(tree.encode())
+    commit.parents = [ObjectID(parent.encode())] if parent else []
+    commit.author = commit.committer = _signature(change.author)
+    commit.author_time = commit.commit_time = int(datetime.now(timezone.utc).timestamp())
+    commit.author_timezone = commit.commit_timezone = 0
+    commit.message = _text("\n\n".join(filter(None, (change.summary, change.description))))
+    return commit
+
+
+def _new_tag(name: str, commit: str, message: str, author: str) -> ShaFile:
+    tag = Tag()
+    tag.name = name.encode()
+    tag.object = (Commit, ObjectID(commit.encode()))
+    tag.tagger = _signature(author)
+    tag.tag_time = int(datetime.now(timezone.utc).timestamp())
+    tag.tag_timezone = 0
+    tag.message = _text(message)
+    return tag
+
+
+def initialize(folder: Path, files: dict[str, bytes], author: str, scratch: Path) -> Repository:
+    """A new repository whose branch main has one commit with these files. The folder is there, and nobody sees it."""
+    for name in ("objects/info", "objects/pack", "refs/heads", "refs/tags", "refs/pr"):
+        (folder / name).mkdir(parents=True)
+    (folder / "HEAD").write_text(f"ref: {MAIN}\n", encoding="ascii")
+    config = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n"
+    (folder / "config").write_text(config, encoding="ascii")
+    repository = Repository(folder, scratch)
+    with closing(Staging(repository.objects)) as staging:
+        root = Folder(repository.objects, None)
+        for path, text in files.items():
+            root.put(path, staging.add("blob", text))
+        tree = root.write(staging) or staging.add("tree", b"")
+        commit = staging.add_object(_new_commit(tree, None, Change("initial commit", "", author, None, ())))
+        staging.publish()
+    repository.refs.set(MAIN, commit)
+    return repository

@@ -1,0 +1,208 @@
+"""A running Hub: one server, two origins."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Literal
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.convertors import Convertor, register_url_convertor
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from hubkernels.errors import EnvironmentLacksError, Problem
+from hubkernels.hub.local.accounts import Accounts
+from hubkernels.hub.local.answers import Refusal, on_failure, on_http_error, on_os_error, on_refusal
+from hubkernels.hub.local.api import Api
+from hubkernels.hub.local.asked import Limits, Site
+from hubkernels.hub.local.commits import Commits
+from hubkernels.hub.local.git_http import GitHttp
+from hubkernels.hub.local.hub import Hub
+from hubkernels.hub.local.lfs import ContentOrigin, Lfs
+from hubkernels.hub.local.links import Links
+from hubkernels.hub.local.names import KINDS
+from hubkernels.hub.local.resolve import Resolve
+
+Wrap = Callable[[ASGIApp], ASGIApp]
+
+_STARTS_WITHIN_S = 30
+_FINISHES_WITHIN_S = 30
+_IDLE_S = 75  # longer than clients keep a connection: who closes first must not be the one who is about to be asked
+_DRAIN_MOST = 256 << 20
+
+
+class _Kind(Convertor[str]):
+    """A part of a path that is the kind of a repository."""
+
+    regex = "|".join(KINDS)
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+class _How(_Kind):
+    """A part of a path that tells how to give a file: what it stands for, or what is in git."""
+
+    regex = "resolve|raw"
+
+
+register_url_convertor("kind", _Kind())
+register_url_convertor("how", _How())
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where to listen. A port of 0 is any that is free."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    content_port: int = 0
+
+
+@dataclass(frozen=True)
+class Running:
+    """A Hub that answers. url: what HF_ENDPOINT is set to."""
+
+    url: str
+    content_url: str
+    hub: Hub
+
+
+def application(site: Site) -> ASGIApp:
+    """Both origins: which one is asked is told by the port."""
+    links = Links(site, secrets.token_bytes(32))
+    api = [*Api(site).routes(), *Commits(site).routes(), *Lfs(site, links).routes(), *GitHttp(site).routes()]
+    handlers = {
+        Refusal: on_refusal,
+        HTTPException: on_http_error,
+        OSError: on_os_error,
+        Exception: on_failure,
+    }
+    hub = Starlette(routes=[*api, *Resolve(site, links).routes()], exception_handlers=handlers)
+    content = Starlette(routes=ContentOrigin(site, links).routes(), exception_handlers=handlers)
+
+    async def both(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            server = scope.get("server") or ("", 0)
+            origin = content if server[1] == site.content_port else hub
+            await _Drained(origin)({**scope, "path": scope["raw_path"].decode("ascii", "replace")}, receive, send)
+
+    return both
+
+
+class _Drained:
+    """Reads a request to its end before it is refused: a client that is still sending would not see the answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        state = {"more": True, "left": _DRAIN_MOST}
+
+        async def received() -> Message:
+            message = await receive()
+            state["more"] = message["type"] == "http.request" and message.get("more_body", False)
+            return message
+
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                while state["more"] and state["left"] > 0:
+                    state["left"] -= len((await received()).get("body", b"")) + 1
+            await send(message)
+
+        await self.app(scope, received, sent)
+
+
+@contextmanager
+def serve(  # noqa: PLR0913 - what a Hub can be told
+    folder: Path,
+    accounts: Accounts | None = None,
+    *,
+    lfs: Literal["never", "always"] = "never",
+    address: Address | None = None,
+    limits: Limits | None = None,
+    wrap: Wrap | None = None,
+) -> Iterator[Running]:
+    """A Hub in a thread of this process. On the way out it finishes what it was asked, and takes nothing new.
+
+    wrap: puts something around the application, as tests do with faults. Raises EnvironmentLacksError where the folder
+    or a port is taken.
+    """
+    place = address or Address()
+    hub = Hub(folder.absolute(), lfs=lfs == "always")
+    hub.open()
+    try:
+        with _listening(place.host, place.port) as api, _listening(place.host, place.content_port) as content:
+            port = content.getsockname()[1]
+            site = Site(hub, accounts or Accounts(), limits or Limits(), port)
+            app = application(site)
+            with _Thread(wrap(app) if wrap else app, [api, content]):
+                yield Running(_url(place.host, api), _url(place.host, content), hub)
+    finally:
+        hub.close()
+
+
+@contextmanager
+def _listening(host: str, port: int) -> Iterator[socket.socket]:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((host, port))
+            listener.listen(1024)
+        except (OSError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise EnvironmentLacksError(Problem(f"cannot listen on {host} port {port}: {reason}")) from error
+        yield listener
+
+
+def _url(host: str, listener: socket.socket) -> str:
+    """For a client on this machine, when every address is listened on."""
+    known = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared with
+    return f"http://{f'[{known}]' if ':' in known else known}:{listener.getsockname()[1]}"
+
+
+class _Thread:
+    """The server's thread, from its first answer to its last."""
+
+    def __init__(self, app: ASGIApp, listeners: list[socket.socket]) -> None:
+        config = uvicorn.Config(
+            app,
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=_IDLE_S,
+            timeout_graceful_shutdown=_FINISHES_WITHIN_S,
+        )
+        self.server = uvicorn.Server(config)
+        self.thread = threading.Thread(target=self.server.run, args=(listeners,), name="hub", daemon=True)
+        self.ended = threading.Event()
+
+    def __enter__(self) -> None:
+        self.thread.start()
+        for _ in range(_STARTS_WITHIN_S * 100):
+            if self.server.started:
+                return
+            self.ended.wait(0.01)
+        self.server.should_exit = True
+        raise EnvironmentLacksError(f"the Hub did not start within {_STARTS_WITHIN_S} s")
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        self.server.should_exit = True
+        self.thread.join()
