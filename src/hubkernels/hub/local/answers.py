@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import logging
 from collections.abc import Mapping
 
@@ -43,11 +44,18 @@ class Refusal(Exception):  # noqa: N818 - it says what happened; the client's er
         self.more = dict(more or {})
 
 
+class Json(JSONResponse):
+    """JSON in ASCII: names in git need not be UTF-8, and half a character has no other form."""
+
+    def render(self, content: object) -> bytes:
+        return json.dumps(content, separators=(",", ":")).encode("ascii")
+
+
 def refused(refusal: Refusal) -> Response:
     headers = {**refusal.headers, "X-Error-Message": header_text(refusal.title)}
     if refusal.code:
         headers["X-Error-Code"] = refusal.code
-    return JSONResponse({"error": refusal.message, **refusal.more}, refusal.status, headers)
+    return Json({"error": refusal.message, **refusal.more}, refusal.status, headers)
 
 
 def header_text(text: str) -> str:

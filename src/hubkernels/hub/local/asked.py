@@ -16,6 +16,7 @@ from hubkernels.hub.local.accounts import ROLES, Account, Accounts, require
 from hubkernels.hub.local.answers import Refusal
 from hubkernels.hub.local.hub import Hub, Stored
 from hubkernels.hub.local.names import KINDS, RepoId
+from hubkernels.hub.local.repository import Repository
 
 _BODY_MOST = 8 << 20
 _PIECE = 1 << 20
@@ -99,6 +100,11 @@ def repo_of(request: Request) -> RepoId:
 def part(request: Request, name: str) -> str:
     """A part of the path as it was meant. Routes match the path as it was sent: a branch's name may have a slash."""
     return unquote(str(request.path_params[name]))
+
+
+def commit_asked(request: Request, git: Repository) -> str:
+    """The commit of the revision in the path; of main where there is none. Raises Refusal."""
+    return git.commit_of(part(request, "revision") if "revision" in request.path_params else "main")
 
 
 def flag(values: Mapping[str, Any], name: str) -> bool:

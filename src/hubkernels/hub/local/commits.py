@@ -7,18 +7,19 @@ from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
-from hubkernels.hub.local.answers import Refusal
+from hubkernels.hub.local.answers import Json, Refusal
 from hubkernels.hub.local.asked import Asked, Limits, Site, base_url, flag, json_body, part, pieces_of
+from hubkernels.hub.local.change import Change, Operation
 from hubkernels.hub.local.content import Pointer, check_oid
 from hubkernels.hub.local.describe import pointer_of
 from hubkernels.hub.local.lfs_rules import is_ignored, is_large
 from hubkernels.hub.local.names import check_path
 from hubkernels.hub.local.ndjson import Lines, decoded
 from hubkernels.hub.local.objects import Staging
-from hubkernels.hub.local.repository import Change, Operation, Repository
+from hubkernels.hub.local.repository import Repository
 
 _REPO = "/api/{kind:kind}/{owner}/{name}"
 _ATTRIBUTES_LINE, _ATTRIBUTES_BYTES = 2048, 1 << 20
@@ -59,7 +60,7 @@ class Commits:
                     "oid": _there(git, commit, path),
                 }
             )
-        return JSONResponse({"files": told, "commitOid": commit})
+        return Json({"files": told, "commitOid": commit})
 
     def _writable(self, request: Request) -> Asked:
         """A pull request takes no role: whoever may read and has a token may propose."""
@@ -84,7 +85,7 @@ class Commits:
         told: dict[str, Any] = {"success": True, "commitOid": oid, "commitUrl": f"{page}/commit/{oid}"}
         if number is not None:
             told["pullRequestUrl"] = f"{page}/discussions/{number}"
-        return JSONResponse(told)
+        return Json(told)
 
 
 class Incoming:
@@ -181,7 +182,7 @@ class Incoming:
         if size is None:
             raise Refusal(400, f"{path}: its content {oid} was not uploaded to this repository")
         if value.get("algo", "sha256") != "sha256" or value.get("size", size) != size:
-            raise Refusal(400, f"{path}: its content {oid} has {size} bytes, not {value.get('size')}")
+            raise Refusal(400, f"{path}: its content {oid} has {size} bytes, not {value.get('size')!r}")
         return self.staging.add("blob", Pointer(oid, size).text())
 
 

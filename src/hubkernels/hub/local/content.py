@@ -113,4 +113,7 @@ class Receiver:
         if found != oid:
             raise Refusal(400, f"what was sent has the SHA-256 {found}, not {oid}: nothing was kept")
         self.path.chmod(0o444)
-        move_into_place(self.path, content.path(oid), content.folder.parents[1])
+        try:
+            move_into_place(self.path, content.path(oid), content.folder.parents[1])
+        except FileNotFoundError as error:
+            raise Refusal(404, "the repository was deleted", "RepoNotFound") from error

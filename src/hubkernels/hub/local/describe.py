@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from datetime import datetime, timezone
 from typing import Any
 
+from hubkernels.hub.local.change import CommitInfo
 from hubkernels.hub.local.content import Pointer, may_be_pointer, read_pointer
 from hubkernels.hub.local.hub import Stored
-from hubkernels.hub.local.repository import CommitInfo, Repository
+from hubkernels.hub.local.repository import Repository
 from hubkernels.hub.local.tree import Entry, find, walk
 
 Json = dict[str, Any]

@@ -36,9 +36,10 @@ def move_into_place(new: Path, target: Path, root: Path) -> None:
 
 
 def make_folders(folder: Path, root: Path) -> set[Path]:
-    """Make a folder; tells which folders got a new name in them."""
+    """Make a folder below another one, which is there; tells which folders got a new name in them."""
     changed: set[Path] = set()
-    missing = [path for path in (folder, *folder.parents) if path.is_relative_to(root) and not path.is_dir()]
+    way = (path for path in (folder, *folder.parents) if path != root and path.is_relative_to(root))
+    missing = [path for path in way if not path.is_dir()]
     for path in reversed(missing):
         path.mkdir(exist_ok=True)
         changed.add(path.parent)

@@ -137,6 +137,9 @@ class Hub:
     def delete(self, stored: Stored) -> None:
         """Out of sight in one step; then its files go."""
         with self._lock, stored.git.lock:
+            if stored.git.deleted:
+                return
+            stored.git.deleted = True
             self._found.pop(stored.repo.key, None)
             gone = Path(tempfile.mkdtemp(dir=self.scratch))
             stored.git.folder.rename(gone / "repository")

@@ -11,10 +11,10 @@ from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
-from hubkernels.hub.local.answers import Refusal
+from hubkernels.hub.local.answers import Json, Refusal
 from hubkernels.hub.local.asked import Site, attachment, base_url, content, json_body, part, pieces_of, repo_of
 from hubkernels.hub.local.content import Receiver, check_oid
 from hubkernels.hub.local.hub import Stored
@@ -60,7 +60,7 @@ class Lfs:
             told.append(one)
         parts = any("chunk_size" in one.get("actions", {}).get("upload", {}).get("header", {}) for one in told)
         answer = {"transfer": "multipart" if parts else "basic", "objects": told, "hash_algo": "sha256"}
-        return JSONResponse(answer, media_type=_MEDIA)
+        return Json(answer, media_type=_MEDIA)
 
     def _writable(self, request: Request) -> Stored:
         """Who may propose may upload what they propose; the client does not say here which of both it does."""
@@ -106,7 +106,7 @@ class Lfs:
         found = self._writable(request).git.content.size(oid)
         if found is None or found != asked.get("size"):
             raise Refusal(404, f"{oid} was not uploaded, or with another size")
-        return JSONResponse({})
+        return Json({})
 
 
 class ContentOrigin:
@@ -167,7 +167,7 @@ class ContentOrigin:
         query = request.query_params
         size, length = int(query["size"]), int(query["part"])
         if stored.git.content.size(oid) == size:
-            return JSONResponse({})
+            return Json({})
         folder, etags = self._parts(query), _etags(asked)
         with closing(Receiver(self.site.hub.scratch, size)) as receiver:
             for number in range(1, -(-size // length) + 1):
@@ -180,7 +180,7 @@ class ContentOrigin:
                 raise Refusal(400, f"part {number} of {oid} is missing, or was not sent as its ETag says")
             receiver.keep(stored.git.content, oid)
         shutil.rmtree(folder, ignore_errors=True)
-        return JSONResponse({})
+        return Json({})
 
     def _stored(self, request: Request) -> Stored:
         stored = self.site.hub.find(RepoId(part(request, "kind"), *repo_of(request)[1:]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,9 +30,11 @@ class Refs:
     def below(self, prefix: str) -> dict[str, str]:
         """The refs below refs/heads/, refs/tags/ or refs/pr/, by the rest of their names, sorted."""
         found = {name: oid for name, oid in self._packed().items() if name.startswith(prefix)}
-        for path in (self.folder / prefix).rglob("*"):
-            if path.is_file() and path.suffix != ".lock" and (oid := self.get(name := self._name(path))):
-                found[name] = oid
+        for folder, _, files in os.walk(self.folder / prefix):  # which goes on where a folder is deleted meanwhile
+            for file in files:
+                name = (Path(folder) / file).relative_to(self.folder).as_posix()
+                if not file.endswith(".lock") and (oid := self.get(name)):
+                    found[name] = oid
         return {name.removeprefix(prefix): found[name] for name in sorted(found)}
 
     def set(self, name: str, oid: str) -> None:
@@ -62,9 +65,6 @@ class Refs:
         kind = "/".join(name.split("/")[:2]) + "/"
         others = (kind + other for other in self.below(kind))
         return any(other.startswith(f"{name}/") or name.startswith(f"{other}/") for other in others)
-
-    def _name(self, path: Path) -> str:
-        return path.relative_to(self.folder).as_posix()
 
     def _packed(self) -> dict[str, str]:
         """What somebody's `git gc` or `git pack-refs` moved into one file."""

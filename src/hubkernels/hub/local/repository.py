@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import closing
-from dataclasses import dataclass
-from datetime import datetime, timezone
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
-from dulwich.objects import Commit, ObjectID, ShaFile, Tag
 from dulwich.refs import Ref, check_ref_format
 
 from hubkernels.hub.local.answers import Refusal
+from hubkernels.hub.local.change import Change, CommitInfo, Operation, new_commit, new_tag, read_commit
 from hubkernels.hub.local.content import Content
 from hubkernels.hub.local.names import check_ref, is_commit
 from hubkernels.hub.local.objects import Blob, ObjectStore, Staging
@@ -21,39 +18,11 @@ from hubkernels.hub.local.refs import Refs
 from hubkernels.hub.local.tree import Entry, Folder, find
 
 MAIN = "refs/heads/main"
+_PART_BYTES = 250
+"""Of a part of a ref's name: it is a file's, for git beside one that ends in .lock."""
+
 _SHORT = 7
 """As many characters of a parent's id are enough for clients."""
-
-
-class CommitInfo(NamedTuple):
-    """A commit as it is told of."""
-
-    oid: str
-    tree: str
-    parents: tuple[str, ...]
-    author: str
-    moment: datetime
-    title: str
-    text: str
-
-
-class Operation(NamedTuple):
-    """One line of a commit. oid: the file's new content; None to delete it."""
-
-    path: str
-    oid: str | None
-    folder: bool = False
-
-
-@dataclass(frozen=True)
-class Change:
-    """What a client wants to commit. parent: the head that it saw, or the first characters of it."""
-
-    summary: str
-    description: str
-    author: str
-    parent: str | None
-    operations: Sequence[Operation]
 
 
 class Repository:
@@ -66,6 +35,15 @@ class Repository:
         self.content = Content(folder / "lfs" / "objects", scratch)
         self.lock = threading.Lock()
         """Held while refs change. Who reads takes none: objects never change, and a ref is read in one step."""
+        self.deleted = False
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Raises Refusal where the repository was deleted while somebody waited for the lock."""
+        with self.lock:
+            if self.deleted:
+                raise Refusal(404, "the repository was deleted", "RepoNotFound")
+            yield
 
     def commit_of(self, revision: str) -> str:
         """The commit that a branch, a tag, a full name or an id names. Raises Refusal."""
@@ -92,19 +70,7 @@ class Repository:
 
     def info(self, oid: str) -> CommitInfo:
         """Raises KeyError for what is no commit here."""
-        found = self.objects[oid]
-        if not isinstance(found, Commit):
-            raise KeyError(oid)
-        title, _, text = found.message.decode("utf-8", "replace").strip("\n").partition("\n")
-        return CommitInfo(
-            oid,
-            found.tree.decode(),
-            tuple(parent.decode() for parent in found.parents),
-            found.author.decode("utf-8", "replace").partition(" <")[0],
-            datetime.fromtimestamp(found.commit_time, timezone.utc),
-            title,
-            text.strip("\n"),
-        )
+        return read_commit(oid, self.objects[oid])
 
     def log(self, oid: str) -> Iterator[CommitInfo]:
         """A commit and those before it, along first parents."""
@@ -125,7 +91,7 @@ class Repository:
     def commit(self, revision: str, change: Change, staging: Staging) -> str:
         """Commit to a branch or a pull request; tells its head, which stays where nothing changed. Raises Refusal."""
         staging.sync()
-        with self.lock:
+        with self._writing():
             ref, head = self._branch(revision)
             self._check_parent(change.parent, head)
             return self._advance(ref, head, change, staging, empty=False)
@@ -133,7 +99,7 @@ class Repository:
     def propose(self, revision: str, change: Change, staging: Staging) -> tuple[str, int]:
         """Commit to a new pull request; tells its head and its number. Raises Refusal."""
         staging.sync()
-        with self.lock:
+        with self._writing():
             base = self.commit_of(change.parent if change.parent and is_commit(change.parent) else revision)
             number = max((int(name) for name in self.refs.below("refs/pr/") if name.isdecimal()), default=0) + 1
             return self._advance(f"refs/pr/{number}", base, change, staging, empty=True), number
@@ -143,7 +109,7 @@ class Repository:
         tree = self._changed_tree(before, change.operations, staging)
         if tree == before and not empty:
             return parent
-        commit = staging.add_object(_new_commit(tree, parent, change))
+        commit = staging.add_object(new_commit(tree, parent, change))
         staging.publish()
         self.refs.set(ref, commit)
         return commit
@@ -186,12 +152,12 @@ class Repository:
             self._create(ref, commit)
             return
         with closing(Staging(self.objects)) as staging:
-            oid = staging.add_object(_new_tag(name, commit, message, author))
+            oid = staging.add_object(new_tag(name, commit, message, author))
             staging.publish()
         self._create(ref, oid)
 
     def _create(self, ref: str, oid: str) -> None:
-        with self.lock:
+        with self._writing():
             if self.refs.get(ref):
                 raise Refusal(409, f"{ref} is there already")
             if self.refs.clashes(ref):
@@ -199,7 +165,7 @@ class Repository:
             self.refs.set(ref, oid)
 
     def delete_ref(self, ref: str) -> None:
-        with self.lock:
+        with self._writing():
             if not _is_ref(ref) or not self.refs.get(ref):
                 raise unknown(ref, "ref")
             if ref == MAIN:
@@ -214,41 +180,9 @@ def unknown(revision: str, what: str = "revision") -> Refusal:
 def _is_ref(name: str) -> bool:
     """Whether it is a name below refs/ that leads nowhere else."""
     kind, _, rest = name.removeprefix("refs/").partition("/")
-    return kind in {"heads", "tags", "pr"} and bool(rest) and check_ref_format(Ref(name.encode("utf-8", "replace")))
-
-
-def _signature(author: str) -> bytes:
-    return f"{author} <{author}@users.noreply.hub.local>".encode()
-
-
-def _text(text: str) -> bytes:
-    """A message as git keeps it. Raises Refusal for what is no text."""
-    try:
-        return text.strip("\n").encode() + b"\n"
-    except UnicodeEncodeError as error:
-        raise Refusal(400, "the message has half a character") from error
-
-
-def _new_commit(tree: str, parent: str | None, change: Change) -> ShaFile:
-    commit = Commit()
-    commit.tree = ObjectID(tree.encode())
-    commit.parents = [ObjectID(parent.encode())] if parent else []
-    commit.author = commit.committer = _signature(change.author)
-    commit.author_time = commit.commit_time = int(datetime.now(timezone.utc).timestamp())
-    commit.author_timezone = commit.commit_timezone = 0
-    commit.message = _text("\n\n".join(filter(None, (change.summary, change.description))))
-    return commit
-
-
-def _new_tag(name: str, commit: str, message: str, author: str) -> ShaFile:
-    tag = Tag()
-    tag.name = name.encode()
-    tag.object = (Commit, ObjectID(commit.encode()))
-    tag.tagger = _signature(author)
-    tag.tag_time = int(datetime.now(timezone.utc).timestamp())
-    tag.tag_timezone = 0
-    tag.message = _text(message)
-    return tag
+    spelled = name.encode("utf-8", "replace")
+    short = all(len(part) <= _PART_BYTES for part in spelled.split(b"/")) and len(spelled) <= 4 * _PART_BYTES
+    return kind in {"heads", "tags", "pr"} and bool(rest) and short and check_ref_format(Ref(spelled))
 
 
 def initialize(folder: Path, files: dict[str, bytes], author: str, scratch: Path) -> Repository:
@@ -264,7 +198,7 @@ def initialize(folder: Path, files: dict[str, bytes], author: str, scratch: Path
         for path, text in files.items():
             root.put(path, staging.add("blob", text))
         tree = root.write(staging) or staging.add("tree", b"")
-        commit = staging.add_object(_new_commit(tree, None, Change("initial commit", "", author, None, ())))
+        commit = staging.add_object(new_commit(tree, None, Change("initial commit", "", author, None, ())))
         staging.publish()
     repository.refs.set(MAIN, commit)
     return repository

@@ -28,6 +28,7 @@ from hubkernels.hub.local.git_http import GitHttp
 from hubkernels.hub.local.hub import Hub
 from hubkernels.hub.local.lfs import ContentOrigin, Lfs
 from hubkernels.hub.local.links import Links
+from hubkernels.hub.local.listings import Listings
 from hubkernels.hub.local.names import KINDS
 from hubkernels.hub.local.resolve import Resolve
 
@@ -82,14 +83,14 @@ class Running:
 def application(site: Site) -> ASGIApp:
     """Both origins: which one is asked is told by the port."""
     links = Links(site, secrets.token_bytes(32))
-    api = [*Api(site).routes(), *Commits(site).routes(), *Lfs(site, links).routes(), *GitHttp(site).routes()]
+    rooms = (Api(site), Listings(site), Commits(site), Lfs(site, links), GitHttp(site), Resolve(site, links))
     handlers = {
         Refusal: on_refusal,
         HTTPException: on_http_error,
         OSError: on_os_error,
         Exception: on_failure,
     }
-    hub = Starlette(routes=[*api, *Resolve(site, links).routes()], exception_handlers=handlers)
+    hub = Starlette(routes=[route for room in rooms for route in room.routes()], exception_handlers=handlers)
     content = Starlette(routes=ContentOrigin(site, links).routes(), exception_handlers=handlers)
 
     async def both(scope: Scope, receive: Receive, send: Send) -> None:
@@ -197,9 +198,11 @@ class _Thread:
         for _ in range(_STARTS_WITHIN_S * 100):
             if self.server.started:
                 return
+            if not self.thread.is_alive():
+                break
             self.ended.wait(0.01)
         self.server.should_exit = True
-        raise EnvironmentLacksError(f"the Hub did not start within {_STARTS_WITHIN_S} s")
+        raise EnvironmentLacksError("the Hub did not start; its log tells why")
 
     def __exit__(
         self, _type: type[BaseException] | None, _error: BaseException | None, _: TracebackType | None
