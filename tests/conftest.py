@@ -226,6 +226,7 @@ COSTS = {
     "toolchain": ("compiler",),
     "client": ("compiler", "torch"),
     "ops": ("compiler", "torch"),
+    "hub": ("server",),
     "sanitizers": ("compiler", "torch", "slow"),
 }
 """Markers of whole folders; unit and golden cost nothing."""

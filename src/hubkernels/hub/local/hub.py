@@ -69,6 +69,8 @@ class Hub:
                     self._remember(settings)
 
     def close(self) -> None:
+        for stored in self:
+            stored.git.objects.close()
         if self._only_server:
             self._only_server.release()
 
@@ -141,6 +143,7 @@ class Hub:
                 return
             stored.git.deleted = True
             self._found.pop(stored.repo.key, None)
+            stored.git.objects.close()
             gone = Path(tempfile.mkdtemp(dir=self.scratch))
             stored.git.folder.rename(gone / "repository")
             sync_file(stored.git.folder.parent)

@@ -49,6 +49,10 @@ class ObjectStore:
         self._packed = DiskObjectStore(str(folder))
         self._reads_packed = threading.Lock()
 
+    def close(self) -> None:
+        with self._reads_packed:
+            self._packed.close()
+
     def path(self, oid: str) -> Path:
         return self.folder / oid[:2] / oid[2:]
 

@@ -92,6 +92,7 @@ def application(site: Site) -> ASGIApp:
     }
     hub = Starlette(routes=[route for room in rooms for route in room.routes()], exception_handlers=handlers)
     content = Starlette(routes=ContentOrigin(site, links).routes(), exception_handlers=handlers)
+    hub.router.redirect_slashes = content.router.redirect_slashes = False
 
     async def both(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":

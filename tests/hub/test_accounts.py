@@ -1,0 +1,81 @@
+"""Tokens: what they are read from, and what they allow."""
+
+from __future__ import annotations
+
+import base64
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+from hubkernels.errors import InputError
+from hubkernels.hub.local.accounts import Account, Accounts, parse_tokens, read_tokens, require
+from hubkernels.hub.local.answers import Refusal
+
+NOW = datetime(2027, 1, 1, tzinfo=timezone.utc)
+
+
+HEADER = "Bearer t"
+
+
+def of(text: str, token: str = HEADER) -> Account:
+    found = Accounts(parse_tokens(text, "test")).of(token, NOW)
+    assert found
+    return found
+
+
+def test_a_token_may_have_a_name_and_several_grants() -> None:
+    account = of("ci:t=org:write, t=another:read,other:u=third:admin")
+    assert account.user == "ci"
+    assert [account.rank(name, NOW) for name in ("org", "Org", "another", "third")] == [2, 2, 1, 0]
+    assert of("t=org:write").user.startswith("user-")
+    assert b"Bearer" not in account.digest
+
+
+def test_a_grant_lapses() -> None:
+    text = "t=org:admin@2026-12-31T00:00:00Z,t=org:read@2027-02-01,u=org:write@2026-12-31T23:59:59+00:00"
+    assert of(text).rank("org", NOW) == 1
+    with pytest.raises(Refusal, match="expired on 2026-12-31"):
+        of(text, "Bearer u")
+
+
+@pytest.mark.parametrize("form", ["Bearer t", "bearer t", "t", f"Basic {base64.b64encode(b'user:t').decode()}"])
+def test_a_token_is_read_from_every_form_of_a_header(form: str) -> None:
+    assert of("t=org:read", form).user.startswith("user-")
+
+
+@pytest.mark.parametrize("form", ["Bearer x", "Basic !", "Basic dA==", "Bearer", "Bearer t x", f"Basic {'/w=='}"])
+def test_another_header_is_refused(form: str) -> None:
+    with pytest.raises(Refusal, match="not known here"):
+        of("t=org:read", form)
+
+
+def test_nobody_is_nobody() -> None:
+    accounts = Accounts(parse_tokens("t=org:read", "test"))
+    assert accounts.of(None, NOW) is None
+    with pytest.raises(Refusal, match="needs a token with the role write on org"):
+        require(None, "write", "org", NOW)
+
+
+def test_a_file_has_a_grant_a_line(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    file.write_text("# who may publish\nci:t=org:write  # until further notice\n\nu=org:read\n")
+    assert [account.user == "ci" for account in read_tokens(file)] == [True, False]
+
+
+def test_all_that_is_wrong_is_told_at_once_and_shows_no_token(tmp_path: Path) -> None:
+    file = tmp_path / "tokens"
+    file.write_text("secret\nsecret=org\nsecret=org:writer\nsecret=-:read\nsecret=org:read@soon\nsecret=org:admin\n")
+    with pytest.raises(InputError) as caught:
+        read_tokens(file)
+    text = str(caught.value)
+    assert len(caught.value.problems) == 5
+    assert "secret" not in text
+    for words in (
+        f"{file}:1",
+        "…=org is no grant",
+        "'writer' is no role on org",
+        "did you mean write?",
+        "'soon' is no date",
+    ):
+        assert words in text

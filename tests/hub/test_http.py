@@ -1,0 +1,608 @@
+"""What goes over the wire: who may do what, how files are given, and what a request cannot do."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import time
+from urllib.parse import quote
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from hubkernels.hub.local.asked import Limits
+from tests.hub.conftest import CI, LATE, OTHER, OWNER, READER, Answer, Serve, Served
+
+API = "/api/kernels/org/my-kernel"
+PAGE = "/kernels/org/my-kernel"
+
+
+def lines(*values: object, **header: str) -> bytes:
+    """The body of a commit."""
+    begin = {"key": "header", "value": {"summary": "Publish", "description": "", **header}}
+    return b"".join(json.dumps(value).encode() + b"\n" for value in (begin, *values))
+
+
+def file(path: str, content: bytes = b"1") -> dict[str, object]:
+    text = base64.b64encode(content).decode()
+    return {"key": "file", "value": {"path": path, "content": text, "encoding": "base64"}}
+
+
+def commit(hub: Served, *values: object, token: str | None = CI, query: str = "", **header: str) -> Answer:
+    return hub.ask("POST", f"{API}/commit/v1{query}", lines(*values, **header), token)
+
+
+def refused(answer: Answer, status: int, words: str, code: str | None = None) -> None:
+    """As the client reads it: a header of one line, and a JSON object."""
+    assert answer.status == status, answer.body
+    assert words in answer.json()["error"]
+    assert answer.headers["X-Error-Message"]
+    assert answer.headers["X-Error-Code"] == code
+
+
+READING: list[tuple[str, str, object]] = [
+    ("GET", f"{API}", None),
+    ("GET", f"{API}/refs", None),
+    ("GET", f"{API}/tree/main", None),
+    ("GET", f"{API}/commits/main", None),
+    ("POST", f"{API}/paths-info/main", {"paths": ["a"]}),
+    ("GET", f"{PAGE}/resolve/main/.gitattributes", None),
+    ("HEAD", f"{PAGE}/resolve/main/.gitattributes", None),
+    ("POST", f"{PAGE}.git/info/lfs/objects/batch", {"operation": "download", "objects": []}),
+]
+WRITING: list[tuple[str, str, object]] = [
+    ("POST", f"{API}/branch/v2", {}),
+    ("DELETE", f"{API}/branch/v1", None),
+    ("POST", f"{API}/tag/main", {"tag": "t"}),
+    ("POST", f"{API}/preupload/v1", {"files": []}),
+    ("POST", f"{API}/commit/v1", lines(file("a"))),
+    ("POST", "/api/repos/create", {"name": "new", "organization": "org", "type": "kernel"}),
+]
+RULING: list[tuple[str, str, object]] = [
+    ("PUT", f"{API}/settings", {"private": True}),
+    ("DELETE", "/api/repos/delete", {"name": "my-kernel", "organization": "org", "type": "kernel"}),
+]
+
+
+def state(hub: Served) -> set[str]:
+    return {str(path.relative_to(hub.folder)) for path in hub.folder.rglob("*") if "tmp" not in path.parts}
+
+
+WITHOUT_THE_ROLE = {None: 401, "hf_wrong": 401, LATE: 401, READER: 403, OTHER: 403}
+
+
+@pytest.mark.parametrize(("method", "path", "body"), [*WRITING, *RULING])
+@pytest.mark.parametrize("token", WITHOUT_THE_ROLE)
+def test_nobody_writes_without_the_role(hub: Served, method: str, path: str, body: object, token: str | None) -> None:
+    before = state(hub)
+    answer = hub.ask(method, path, body, token)
+    assert answer.status == WITHOUT_THE_ROLE[token], answer.body
+    assert state(hub) == before
+    if answer.status == 403:
+        assert "needs the role" in answer.headers["X-Error-Message"]
+        assert " on org" in answer.headers["X-Error-Message"]
+
+
+@pytest.mark.parametrize(("method", "path", "body"), RULING)
+def test_who_writes_does_not_rule(hub: Served, method: str, path: str, body: object) -> None:
+    refused(
+        hub.ask(method, path, body, CI),
+        403,
+        "this needs the role admin on org; the token of ci has the role write there",
+    )
+    assert hub.ask(method, path, body, OWNER).status == 200
+
+
+@pytest.mark.parametrize(("method", "path", "body"), READING)
+def test_a_private_repository_is_not_there_for_others(hub: Served, method: str, path: str, body: object) -> None:
+    """As one that never was: neither status nor text tells them apart."""
+    assert hub.ask(method, path, body).status == 200
+    assert hub.ask("PUT", f"{API}/settings", {"visibility": "private"}, OWNER).status == 200
+    for token in (None, OTHER):
+        hidden = hub.ask(method, path, body, token)
+        missing = hub.ask(method, path.replace("my-kernel", "none"), body, token)
+        assert (hidden.status, hidden.headers["X-Error-Code"]) == (404, "RepoNotFound")
+        assert hidden.status == missing.status
+        assert hidden.body.replace(b"my-kernel", b"none") == missing.body
+    for token in (READER, CI, OWNER):
+        assert hub.ask(method, path, body, token).status == 200
+    assert hub.ask("GET", "/api/kernels", token=OTHER).json() == []
+    assert [each["id"] for each in hub.ask("GET", "/api/kernels?author=org", token=READER).json()] == ["org/my-kernel"]
+
+
+def test_a_token_that_is_not_known_is_told_so(hub: Served) -> None:
+    """The header's text is what the client compares: another one would read as a repository that is missing."""
+    wrong, late = hub.ask("GET", API, token="hf_wrong"), hub.ask("GET", API, token=LATE)  # noqa: S106
+    assert (
+        wrong.headers["X-Error-Message"]
+        == late.headers["X-Error-Message"]
+        == "Invalid credentials in Authorization header"
+    )
+    refused(wrong, 401, "this token is not known here")
+    refused(late, 401, "this token expired on 2020-01-01")
+
+
+def test_whoami_tells_name_and_roles(hub: Served) -> None:
+    refused(hub.ask("GET", "/api/whoami-v2"), 401, "this needs a token")
+    told = hub.ask("GET", "/api/whoami-v2", token=CI).json()
+    assert (told["name"], told["type"]) == ("ci", "user")
+    assert told["orgs"] == [{"type": "org", "name": "org", "roleInOrg": "write"}]
+    assert told["auth"]["accessToken"]["role"] == "write"
+
+
+def test_only_organisations_that_are_trusted_are(hub: Served) -> None:
+    assert hub.ask("GET", "/api/organizations/org/overview").json()["trustedKernelPublisher"] is True
+    assert hub.ask("GET", "/api/organizations/another_org/overview").json()["trustedKernelPublisher"] is False
+    refused(hub.ask("GET", "/api/organizations/nobody/overview"), 404, "there is no organisation 'nobody' here")
+
+
+def test_a_repository_has_one_of_two_visibilities(hub: Served) -> None:
+    asked = {"name": "new", "organization": "org", "type": "kernel", "visibility": "protected"}
+    refused(hub.ask("POST", "/api/repos/create", asked, CI), 400, "public or private")
+    assert hub.ask("POST", "/api/repos/create", {**asked, "visibility": "private"}, CI).status == 200
+    assert hub.ask("GET", "/api/kernels/org/new", token=READER).json()["private"] is True
+    made = hub.ask("POST", "/api/repos/create", {**asked, "visibility": "private"}, CI)
+    assert (made.status, made.json()["url"]) == (409, f"{hub.url}/kernels/org/new")
+    alone = hub.ask("POST", "/api/repos/create", {"name": "new", "type": "kernel"}, CI)
+    refused(alone, 403, "the token of ci has no role there")
+
+
+CONTENT = bytes(range(256)) * 40_000
+
+
+@pytest.mark.parametrize("lfs", ["never", "always"])
+@pytest.mark.parametrize(
+    ("wanted", "start", "end"),
+    [
+        ("bytes=0-0", 0, 1),
+        ("bytes=5-", 5, len(CONTENT)),
+        ("bytes=1048570-1048590", 1048570, 1048591),
+        ("bytes=-7", len(CONTENT) - 7, len(CONTENT)),
+        (f"bytes=3-{len(CONTENT) * 2}", 3, len(CONTENT)),
+        (f"bytes=-{len(CONTENT) * 2}", 0, len(CONTENT)),
+    ],
+)
+def test_a_range_of_a_file_is_given(serve: Serve, lfs: str, wanted: str, start: int, end: int) -> None:
+    hub = with_file(serve, lfs)
+    answer = hub.ask("GET", place(hub), Range=wanted)
+    assert (answer.status, answer.body == CONTENT[start:end]) == (206, True)
+    assert answer.headers["Content-Range"] == f"bytes {start}-{end - 1}/{len(CONTENT)}"
+    head = hub.ask("HEAD", place(hub), Range=wanted)
+    assert (head.status, head.headers["Content-Length"]) == (206, str(end - start))
+
+
+@pytest.mark.parametrize("lfs", ["never", "always"])
+def test_what_is_no_range_is_answered_with_the_whole_and_what_is_outside_with_416(serve: Serve, lfs: str) -> None:
+    hub = with_file(serve, lfs)
+    for wanted in ("bytes=0-1,5-6", "items=0-1", "bytes=a-b", "bytes=-", "", "bytes=1-2-3"):
+        answer = hub.ask("GET", place(hub), Range=wanted)
+        assert (answer.status, len(answer.body)) == (200, len(CONTENT))
+    for wanted in (f"bytes={len(CONTENT)}-", "bytes=5-2", "bytes=-0"):
+        answer = hub.ask("GET", place(hub), Range=wanted)
+        refused(answer, 416, "is outside of")
+        assert answer.headers["Content-Range"] == f"bytes */{len(CONTENT)}"
+
+
+@pytest.mark.parametrize("lfs", ["never", "always"])
+def test_what_a_client_has_is_not_sent_again(serve: Serve, lfs: str) -> None:
+    hub = with_file(serve, lfs)
+    etag = hub.ask("HEAD", place(hub)).headers["ETag"]
+    for known in (etag, f'"x", {etag}', f"W/{etag}"):
+        answer = hub.ask("GET", place(hub), If_None_Match=known)
+        assert (answer.status, answer.body, answer.headers["ETag"]) == (304, b"", etag)
+    assert hub.ask("GET", place(hub), If_None_Match='"another"').status == 200
+    assert hub.ask("GET", place(hub), Range="bytes=0-0", If_Range='"another"').status == 200
+    assert hub.ask("GET", place(hub), Range="bytes=0-0", If_Range=etag).status == 206
+
+
+def with_file(serve: Serve, lfs: str) -> Served:
+    """A Hub with one file of ten megabytes on v1."""
+    hub = serve(lfs=lfs)
+    hub.api().create_repo("org/my-kernel", repo_type="kernel")
+    hub.api().create_branch("org/my-kernel", branch="v1", repo_type="kernel")
+    if lfs == "never":
+        assert commit(hub, file("a.so", CONTENT)).status == 200
+    else:
+        upload(hub, CONTENT)
+        assert commit(hub, pointer("a.so", CONTENT)).status == 200
+    return hub
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def pointer(path: str, content: bytes, **changes: object) -> dict[str, object]:
+    return {
+        "key": "lfsFile",
+        "value": {"path": path, "algo": "sha256", "oid": sha256(content), "size": len(content), **changes},
+    }
+
+
+def batch(hub: Served, content: bytes, token: str = CI, operation: str = "upload") -> dict[str, object]:
+    objects = [{"oid": sha256(content), "size": len(content)}]
+    asked = {"operation": operation, "transfers": ["basic", "multipart"], "objects": objects}
+    (found,) = hub.ask("POST", f"{PAGE}.git/info/lfs/objects/batch", asked, token).json()["objects"]
+    return dict(found)
+
+
+def upload_link(hub: Served, content: bytes) -> str:
+    found: str = batch(hub, content)["actions"]["upload"]["href"]  # type: ignore[index]
+    return found
+
+
+def upload(hub: Served, content: bytes) -> None:
+    assert hub.ask("PUT", upload_link(hub, content), content).status == 200
+
+
+def place(hub: Served) -> str:
+    """Where the bytes of the file are."""
+    answer = hub.ask("HEAD", f"{PAGE}/resolve/v1/a.so")
+    return str(answer.headers["Location"] or f"{PAGE}/resolve/v1/a.so")
+
+
+def test_a_large_file_is_given_by_a_link_to_the_other_origin(serve: Serve) -> None:
+    hub = with_file(serve, "always")
+    answer = hub.ask("HEAD", f"{PAGE}/resolve/v1/a.so")
+    assert (answer.status, answer.headers["X-Linked-Size"]) == (302, str(len(CONTENT)))
+    assert answer.headers["X-Linked-Etag"] == f'"{sha256(CONTENT)}"'
+    assert answer.headers["X-Repo-Commit"] == hub.ask("GET", f"{API}/revision/v1").json()["sha"]
+    link = answer.headers["Location"]
+    assert link.startswith(hub.running.content_url + "/")
+    assert hub.ask("GET", link).body == CONTENT
+    refused(hub.ask("GET", link, token=CI), 400, "send no Authorization along")
+    raw = hub.ask("GET", f"{PAGE}/raw/v1/a.so")
+    assert (
+        raw.body
+        == f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256(CONTENT)}\nsize {len(CONTENT)}\n".encode()
+    )
+    download = batch(hub, CONTENT, operation="download")["actions"]["download"]["href"]  # type: ignore[index]
+    assert hub.ask("GET", download).body == CONTENT
+
+
+def test_a_link_is_for_one_thing(serve: Serve) -> None:
+    hub = with_file(serve, "always")
+    hub.api().create_repo("org/another", repo_type="kernel")
+    link = place(hub)
+    for changed in (
+        link.replace("my-kernel", "another"),
+        link.replace(sha256(CONTENT), sha256(b"x")),
+        link.replace("expires=", "expires=9"),
+        link.replace("name=a.so", "name=b.so"),
+        link[:-1] + ("0" if link[-1] != "0" else "1"),
+        link.partition("?")[0],
+    ):
+        refused(hub.ask("GET", changed), 403, "this link is not valid")
+    refused(hub.ask("PUT", link, b""), 403, "this link is not valid")
+    assert hub.ask("GET", f"{hub.running.content_url}{PAGE}/resolve/v1/a.so").status == 404
+    assert hub.ask("GET", f"{hub.running.content_url}{API}").status == 404
+
+
+def test_who_knows_the_hash_of_a_private_file_gets_nothing_by_it(serve: Serve) -> None:
+    hub = with_file(serve, "always")
+    hub.ask("PUT", f"{API}/settings", {"private": True}, OWNER)
+    hub.api(OTHER).create_repo("another-org/mine", repo_type="kernel")
+    body = lines(pointer("a.so", CONTENT))
+    answer = hub.ask("POST", "/api/kernels/another-org/mine/commit/main", body, OTHER)
+    refused(answer, 400, "was not uploaded to this repository")
+
+
+@pytest.mark.parametrize("sent", [CONTENT[:-1], CONTENT + b"x", b"", CONTENT[:-1] + b"x"])
+def test_what_is_not_what_was_announced_is_not_kept_and_the_next_try_works(serve: Serve, sent: bytes) -> None:
+    hub = with_file(serve, "never")
+    link = upload_link(hub, CONTENT)
+    answer = hub.ask("PUT", link, sent)
+    refused(answer, 413 if len(sent) > len(CONTENT) else 400, "nothing was kept")
+    refused(commit(hub, pointer("b.so", CONTENT)), 400, "was not uploaded to this repository")
+    verify = {"oid": sha256(CONTENT), "size": len(CONTENT)}
+    assert hub.ask("POST", f"{PAGE}.git/info/lfs/objects/verify", verify, CI).status == 404
+    assert not list(hub.running.hub.scratch.iterdir())
+    assert hub.ask("PUT", link, CONTENT).status == 200
+    assert hub.ask("POST", f"{PAGE}.git/info/lfs/objects/verify", verify, CI).status == 200
+    refused(commit(hub, pointer("b.so", CONTENT, size=5)), 400, "has 10240000 bytes, not 5")
+    assert commit(hub, pointer("b.so", CONTENT)).status == 200
+    assert "actions" not in batch(hub, CONTENT)
+    hub.check()
+
+
+def test_an_upload_in_parts_is_one_file(serve: Serve) -> None:
+    hub = serve(lfs="always", limits=Limits(multipart=1 << 20, part=3_000_000))
+    hub.api().create_repo("org/my-kernel", repo_type="kernel")
+    upload_action = batch(hub, CONTENT)["actions"]["upload"]  # type: ignore[index]
+    header = dict(upload_action["header"])
+    size = int(header.pop("chunk_size"))
+    pieces = {int(number): CONTENT[(int(number) - 1) * size :][:size] for number in header}
+    assert (size, len(pieces)) == (3_000_000, 4)
+    etags = {}
+    for number, link in header.items():
+        content = pieces[int(number)]
+        refused(hub.ask("PUT", link, content + b"x"), 413, "more were sent")
+        refused(hub.ask("PUT", link, content[:-1]), 400, "nothing was kept")
+        first = hub.ask("PUT", link, b"x" * len(content))  # a part that is sent again takes the place of the first
+        etags[int(number)] = hub.ask("PUT", link, content).headers["ETag"]
+        assert first.headers["ETag"] != etags[int(number)]
+    parts = [{"partNumber": number, "etag": etag} for number, etag in sorted(etags.items())]
+    complete = str(upload_action["href"])
+    for wrong in ({}, {"parts": parts[:-1]}, {"parts": [*parts[:-1], {"partNumber": 4, "etag": '"../x"'}]}):
+        assert hub.ask("POST", complete, wrong).status == 400
+    for _ in range(2):  # the answer to the first may be lost
+        assert hub.ask("POST", complete, {"oid": sha256(CONTENT), "parts": parts}).status == 200
+    assert "actions" not in batch(hub, CONTENT)
+    assert not [path for path in hub.running.hub.scratch.rglob("*") if path.is_file()]
+
+
+def test_of_a_batch_each_object_has_its_own_answer(hub: Served) -> None:
+    wanted = [{"oid": "x", "size": 1}, {"oid": sha256(b"1"), "size": -1}, {"oid": sha256(b"1"), "size": 1}, {}]
+    asked = {"operation": "upload", "objects": wanted}
+    found = hub.ask("POST", f"{PAGE}.git/info/lfs/objects/batch", asked, CI).json()["objects"]
+    assert [each.get("error", {}).get("code") for each in found] == [422, 422, None, 422]
+    down = {"operation": "download", "objects": [{"oid": sha256(b"1"), "size": 1}]}
+    (one,) = hub.ask("POST", f"{PAGE}.git/info/lfs/objects/batch", down).json()["objects"]
+    assert one["error"]["code"] == 404
+
+
+def test_a_text_that_looks_like_a_pointer_is_a_text(hub: Served) -> None:
+    text = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 5\n".encode()
+    assert commit(hub, file("a", text)).status == 200
+    answer = hub.ask("GET", f"{PAGE}/resolve/v1/a")
+    assert (answer.status, answer.body) == (200, text)
+
+
+def test_headers_name_the_commit_also_of_a_file_that_is_missing(hub: Served) -> None:
+    """The client remembers that there is none."""
+    answer = hub.ask("HEAD", f"{PAGE}/resolve/v1/none")
+    assert (answer.status, answer.headers["X-Error-Code"]) == (404, "EntryNotFound")
+    assert len(answer.headers["X-Repo-Commit"]) == 40
+    assert hub.ask("GET", f"{PAGE}/resolve/none/a").headers["X-Error-Code"] == "RevisionNotFound"
+    assert hub.ask("GET", f"{API}/tree/v1/none").headers["X-Error-Code"] == "EntryNotFound"
+
+
+BAD_PATHS = [
+    *("../a", "a/../b", "/a", "a//b", "a/", "", ".", "./a", "a/.", "a" * 256, "/".join(["abcdefg"] * 200)),
+    *(".git/config", "a/.GIT/x", "a/.git", ".git ./x", ".git::$DATA/x", "git~1/x", ".gitmodules", "gitmod~1"),
+    *("a\\b", "a\0b", "a\nb", "a\u200cb", ".g\u200cit/x", "a/\x7f", "\ud800"),
+]
+
+
+@pytest.mark.parametrize("path", BAD_PATHS)
+@pytest.mark.parametrize("key", ["file", "lfsFile", "deletedFile"])
+def test_no_path_leaves_the_repository_or_is_git_s_own(hub: Served, path: str, key: str) -> None:
+    before = state(hub)
+    answer = commit(hub, {"key": key, "value": {"path": path, "content": "", "oid": "0" * 64}})
+    refused(answer, 400, "cannot be a path")
+    assert state(hub) == before
+    assert not list(hub.running.hub.scratch.iterdir())
+
+
+BAD_REFS = [
+    *(
+        "..",
+        "a..b",
+        "a b",
+        "a~1",
+        "a^",
+        "a:b",
+        "a?",
+        "*",
+        "[a",
+        "a\\b",
+        "a.lock",
+        "a/.b",
+        "/a",
+        "a/",
+        "a//b",
+        "@",
+        "a@{b",
+    ),
+    *("HEAD", "refs/heads/x", "-a", "a\0", "a\x7f", "0" * 40, "x" * 300, "a/../../config"),
+]
+
+
+@pytest.mark.parametrize("name", BAD_REFS)
+def test_no_ref_leaves_its_folder(hub: Served, name: str) -> None:
+    before = state(hub)
+    quoted = quote(name, safe="")
+    assert hub.ask("POST", f"{API}/branch/{quoted}", {}, CI).status == 400
+    assert hub.ask("POST", f"{API}/tag/main", {"tag": name}, CI).status == 400
+    assert hub.ask("DELETE", f"{API}/branch/{quoted}", token=CI).status in {404, 400}
+    assert hub.ask("POST", f"{API}/commit/{quoted}", lines(file("a")), CI).status == 404
+    for where in (f"{API}/tree/{quoted}", f"{API}/revision/{quoted}", f"{PAGE}/resolve/{quoted}/a"):
+        found = hub.ask("GET", where)
+        assert (found.status, found.headers["X-Error-Code"]) == (404, "RevisionNotFound")
+    assert state(hub) == before
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["..", ".", "a/b", "../x", ".git", "x.git", "-a", "a-", "a.", "a--b", "a b", "a\0", "", "x" * 97, "ä", "a\\b"],
+)
+def test_no_name_leaves_the_folder(hub: Served, name: str) -> None:
+    before = state(hub)
+    refused(
+        hub.ask("POST", "/api/repos/create", {"name": name, "organization": "org", "type": "kernel"}, CI),
+        400,
+        "cannot be the name of a repository",
+    )
+    quoted = quote(name, safe="")
+    assert hub.ask("GET", f"/api/kernels/org/{quoted}").status == 404
+    assert hub.ask("GET", f"/kernels/{quoted}/x/info/refs?service=git-upload-pack").status in {401, 404}
+    assert state(hub) == before
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    path=st.text(min_size=1, max_size=30)
+    | st.lists(st.sampled_from(["..", ".", "a", ".git", "%2e%2e", "\\", ""])).map("/".join)
+)
+@example("..%2f..%2fetc/passwd")
+@example("a;b")
+def test_whatever_is_asked_for_the_answer_is_the_hub_s(hub: Served, path: str) -> None:
+    """No path, however it is spelled, is a failure, and none is answered by a file that no commit has."""
+    quoted = quote(path, safe="/%", errors="replace")
+    for where in (f"{PAGE}/resolve/main/{quoted}", f"/{quoted}", f"{API}/tree/main/{quoted}", f"/api/kernels/{quoted}"):
+        answer = hub.ask("GET", where)
+        assert answer.status in {200, 400, 401, 404, 405}, where
+        assert answer.status != 200 or b"root:" not in answer.body
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(path=st.text(min_size=1, max_size=12))
+def test_a_path_is_kept_as_it_is_or_refused_and_git_is_content_with_it(hub: Served, path: str) -> None:
+    answer = commit(hub, file(path, b"content"))
+    assert answer.status in {200, 400}
+    if answer.status == 200:
+        assert hub.ask("GET", f"{PAGE}/resolve/v1/{quote(path)}").body == b"content"
+        assert commit(hub, {"key": "deletedFile", "value": {"path": path}}).status == 200
+    hub.check()
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"", "begins with a line whose key is header"),
+        (b"{", "this line is no JSON"),
+        (b'{"key', "cut off"),
+        (b"nonsense\n", "this line is no JSON"),
+        (b"[]\n", "an object with a key and a value"),
+        (b'{"key": "file", "value": {}}\n', "begins with a line whose key is header"),
+        (b'{"key": "header", "value": {}}\n', "a commit has a summary"),
+        (b'{"key": "header", "value": {"summary": "a\\u0000"}}\n', "no NUL"),
+        (b'{"key": "header", "value": {"summary": "\\ud800"}}\n' + lines(file("a")).splitlines()[1], "half"),
+        (lines({"key": "rename", "value": {"path": "a"}}), "'rename' is no operation"),
+        (lines({"key": "file", "value": {"path": "a", "content": 5}}), "its content is a text"),
+        (lines({"key": "file", "value": {"path": "a", "content": "a", "encoding": "base64"}}), "no base64"),
+        (lines({"key": "file", "value": {"path": "a", "content": "ä", "encoding": "base64"}}), "no base64"),
+        (lines({"key": "file", "value": {"path": "a", "content": "a b" * 50_000, "encoding": "base64"}}), "no base64"),
+        (lines({"key": "file", "value": {"path": "a", "content": "QQ==" * 50_000, "encoding": "base64"}}), "base64"),
+        (lines({"key": "file", "value": {"path": "a", "content": "a" * 200_001, "encoding": "base64"}}), "cut off"),
+        (lines({"key": "file", "value": {"path": "a", "content": "abcd" * 50_000}}), "in base64"),
+        (lines({"key": "lfsFile", "value": {"path": "a", "oid": "../../x"}}), "is no SHA-256"),
+        (lines(file(".gitattributes", b"x" * 3000)), "longer than git reads"),
+        (lines(file("a/.gitattributes", b"x" * 300_000)), "longer than git reads"),
+    ],
+)  # fmt: skip
+def test_a_commit_that_is_none_is_refused_and_leaves_nothing(hub: Served, body: bytes, words: str) -> None:
+    before = state(hub)
+    answer = hub.ask("POST", f"{API}/commit/v1", body, CI)
+    assert answer.status in {400, 422}
+    assert words in answer.json()["error"]
+    assert state(hub) == before
+    assert not list(hub.running.hub.scratch.iterdir())
+    hub.check()
+
+
+def test_what_is_too_large_is_refused(serve: Serve) -> None:
+    hub = serve(limits=Limits(file=200_000, operations=3))
+    hub.api().create_repo("org/my-kernel", repo_type="kernel")
+    hub.api().create_branch("org/my-kernel", branch="v1", repo_type="kernel")
+    assert commit(hub, file("a", os.urandom(200_000))).status == 200
+    refused(commit(hub, file("a", os.urandom(200_001))), 413, "more than 200000 bytes")
+    refused(commit(hub, *(file(f"f{number}") for number in range(4))), 413, "3 operations at most")
+    refused(commit(hub, {"key": "file", "value": {"path": "a", "x\\y": "\\" * 2_000_000}}), 413, "1048576 bytes")
+    refused(hub.ask("POST", "/api/validate-yaml", b"x" * 9_000_000), 413, "more than 8388608 bytes")
+    hub.check()
+
+
+def test_a_stale_commit_is_refused_before_its_files_are_taken(hub: Served) -> None:
+    """And a client that is still sending sees why."""
+    first = hub.ask("GET", f"{API}/revision/v1").json()["sha"]
+    assert commit(hub, file("a")).status == 200
+    answer = commit(hub, *(file(f"f{number}", os.urandom(1_000_000)) for number in range(20)), parentCommit=first)
+    refused(answer, 412, "is not the head any more")
+    hub.check()
+
+
+@pytest.mark.parametrize(
+    ("text", "errors"),
+    [
+        ("---\nlicense: apache-2.0\ntags:\n- kernel\n- a: b\n---\n# Card\n", 0),
+        ("---\nlicense: 'mit'\nmodel-index:\n  - name: x\n    results: []\n---\n", 0),
+        ("---\ntext: |\n  license\n  no key\nlicense: mit\n---\n", 0),
+        ("---\r\nlicense: mit\r\n---\r\n", 0),
+        ("# No metadata\n", 0),
+        ("---\nlicense: 2\n---\n", 1),
+        ("---\nlicense: [mit]\n---\n", 1),
+        ("---\nlicense\n---\n", 1),
+        ("---\n\tlicense: mit\n---\n", 1),
+        ("---\nlicense: mit\n", 1),
+    ],
+)
+def test_the_first_lines_of_a_card_are_looked_at(hub: Served, text: str, errors: int) -> None:
+    answer = hub.ask("POST", "/api/validate-yaml", {"content": text, "repoType": "kernel"})
+    assert (answer.status, len(answer.json()["errors"])) == (400 if errors else 200, errors)
+    assert bool(answer.json()["warnings"]) == ("\n---" not in text.replace("\r", ""))
+
+
+def test_what_is_ignored_and_where_it_goes_is_told_before_an_upload(serve: Serve) -> None:
+    hub = serve(lfs="always")
+    hub.api().create_repo("org/my-kernel", repo_type="kernel")
+    hub.api().create_branch("org/my-kernel", branch="v1", repo_type="kernel")
+    assert commit(hub, file("here.py", b"1"), file(".gitignore", b"*.pyc\n/out/\n# x\ntmp/\n!keep.pyc\n")).status == 200
+    taken = {"here.py": "regular", "keep.pyc": "regular", "d/out/x": "regular", "empty.so": "regular"}
+    stored = {"a.so": "lfs", "d/a.so": "lfs", "large": "lfs"}
+    ignored = dict.fromkeys(("a.pyc", "d/b.pyc", "out/x", "d/tmp/x"), "regular")
+    wanted = {path: (mode, path in ignored) for path, mode in {**taken, **stored, **ignored}.items()}
+    sizes = {"large": 10 << 20, "empty.so": 0}
+    files = [{"path": path, "size": sizes.get(path, 1), "sample": ""} for path in wanted]
+    told = hub.ask("POST", f"{API}/preupload/v1", {"files": files}, CI).json()["files"]
+    assert {each["path"]: (each["uploadMode"], each["shouldIgnore"]) for each in told} == wanted
+    oids = {each["path"]: each["oid"] for each in told if each["oid"]}
+    assert oids == {"here.py": hashlib.sha1(b"blob 1\x001", usedforsecurity=False).hexdigest()}
+    own = hub.ask("POST", f"{API}/preupload/v1", {"files": files, "gitIgnore": "*.so"}, CI).json()["files"]
+    assert {each["path"] for each in own if each["shouldIgnore"]} == {"a.so", "d/a.so", "empty.so"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/", 404),
+        ("GET", "/api/agent-harnesses", 404),
+        ("GET", "/api/kernels/org/my-kernel/xet-write-token/v1", 404),
+        ("POST", "/api/whoami-v2", 405),
+        ("GET", f"{API}/nothing", 404),
+        ("GET", "/api/datasets/org/x", 404),
+    ],
+)
+def test_what_is_not_there_is_said_in_the_hub_s_form(hub: Served, method: str, path: str, status: int) -> None:
+    answer = hub.ask(method, path)
+    assert answer.status == status
+    assert answer.json()["error"] == answer.headers["X-Error-Message"]
+
+
+def test_a_failure_shows_no_traceback(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    """It is in the server's log."""
+    hub = serve()
+    hub.api().create_repo("org/my-kernel", repo_type="kernel")
+    for path in (hub.git() / "objects").glob("??/*"):
+        path.chmod(0o644)
+        path.write_bytes(b"damaged")
+    answer = hub.ask("GET", API)
+    refused(answer, 500, "the Hub failed to answer; its log tells why")
+    assert b"Traceback" not in answer.body
+    for _ in range(100):  # it logs after it answered
+        if "zlib" not in caplog.text:
+            time.sleep(0.05)
+    assert "zlib" in caplog.text
+
+
+def test_something_can_be_put_around_the_application(serve: Serve) -> None:
+    """As tests do with faults: the Hub itself has none."""
+
+    def unavailable(app: ASGIApp) -> ASGIApp:
+        async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
+            if "refs" not in scope["path"]:
+                await app(scope, receive, send)
+                return
+            await send({"type": "http.response.start", "status": 503, "headers": [(b"retry-after", b"1")]})
+            await send({"type": "http.response.body", "body": b""})
+
+        return wrapped
+
+    hub = serve(wrap=unavailable)
+    hub.api().create_repo("org/my-kernel", repo_type="kernel")
+    assert hub.ask("GET", f"{API}/refs").status == 503
+    assert hub.ask("GET", API).status == 200
