@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -215,6 +216,28 @@ def cli(capfd: pytest.CaptureFixture[str]) -> Cli:
 @pytest.fixture
 def small(tmp_path: Path) -> SmallProject:
     return SmallProject(tmp_path, "my-kernel").write()
+
+
+Mount = Callable[[Path, str], None]
+
+
+@pytest.fixture
+def mount() -> Iterator[Mount]:
+    """Mount a file system of its own on a folder, with options."""
+    mounted: list[Path] = []
+
+    def mount(folder: Path, options: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        done = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            pytest.skip(f"this needs the right to mount a file system: {done.stderr.strip()}")
+        mounted.append(folder)
+
+    yield mount
+    for folder in reversed(mounted):
+        subprocess.run(["umount", str(folder)], check=True)
 
 
 def environment(**changes: str) -> dict[str, str]:

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from hubkernels.host.store import Store
 from hubkernels.model.digest import digest_folder
 from hubkernels.model.project import Package
 from hubkernels.model.variant import AnyVariant
-from tests.conftest import Cli, Ran, SmallProject, environment
+from tests.conftest import Cli, Mount, Ran, SmallProject, environment
 from tests.unit.test_store import KINDS, damage
 
 pytest.importorskip("torch", reason="builds take the headers of an installed torch")
@@ -563,28 +562,6 @@ def test_runs_that_are_a_link_are_not_followed(small: SmallProject, cli: Cli, tm
     before = elsewhere.stat().st_mtime_ns
     assert cli("build", "--project", small.root).code == 0
     assert (elsewhere.stat().st_mtime_ns, (elsewhere / "file").read_text()) == (before, "mine")
-
-
-Mount = Callable[[Path, str], None]
-
-
-@pytest.fixture
-def mount() -> Iterator[Mount]:
-    """Mount a file system of its own on a folder, with options."""
-    mounted: list[Path] = []
-
-    def mount(folder: Path, options: str) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        done = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            pytest.skip(f"this needs the right to mount a file system: {done.stderr.strip()}")
-        mounted.append(folder)
-
-    yield mount
-    for folder in reversed(mounted):
-        subprocess.run(["umount", str(folder)], check=True)
 
 
 def test_a_home_that_cannot_be_written_is_said_once_and_the_project_keeps_its_objects(

@@ -83,7 +83,9 @@ def on_os_error(request: Request, error: Exception) -> Response:
     """A full disk is the operator's to mend, and the client's to know of; the rest is as any other failure."""
     if isinstance(error, OSError) and error.errno in _FULL:
         _LOG.error("%s %s: no space left for it", request.method, request.url.path)
-        return refused(Refusal(507, "the Hub's disk is full; nothing was changed: free some space there and try again"))
+        return refused(
+            Refusal(507, "the Hub's disk is full: free some space there and try again; nothing half-written was kept")
+        )
     _LOG.error("%s %s failed", request.method, request.url.path, exc_info=error)
     return on_failure(request, error)
 

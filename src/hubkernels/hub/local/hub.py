@@ -119,9 +119,9 @@ class Hub:
             except BaseException:
                 shutil.rmtree(new, ignore_errors=True)
                 raise
+            self._found[repo.key] = stored
             for folder in (target.parent, target.parent.parent):
                 sync_file(folder)
-            self._found[repo.key] = stored
             return stored, True
 
     def _owner_folder(self, repo: RepoId) -> str:
