@@ -311,6 +311,16 @@ print(snapshot_download("org/my-kernel", repo_type="kernel"))
     hub.check()
 
 
+def test_the_hub_s_own_command_uploads_and_downloads(hub: Served, client: Client, tmp_path: Path) -> None:
+    (tmp_path / "folder/build").mkdir(parents=True)
+    (tmp_path / "folder/build/a.py").write_text("x = 1\n")
+    main = "import sys; from huggingface_hub.cli.hf import main; sys.argv[0] = 'hf'; main()"
+    kind = ("--repo-type", "kernel")
+    client(hub, main, "upload", REPO, tmp_path / "folder", ".", *kind, "--revision", "v1", token=CI)
+    client(hub, main, "download", REPO, *kind, "--revision", "v1", "--local-dir", tmp_path / "copy", token="")
+    assert (tmp_path / "copy/build/a.py").read_text() == "x = 1\n"
+
+
 def test_a_large_file_is_told_of_as_one(serve: Serve, client: Client) -> None:
     hub = serve(lfs="always")
     program = """

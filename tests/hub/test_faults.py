@@ -212,6 +212,16 @@ def test_grants_that_are_wrong_are_said_before_anything_is_served(
     assert not (tmp_path / "hub").exists()
 
 
+def test_what_is_not_installed_is_named(tmp_path: Path) -> None:
+    program = (
+        "import sys; sys.modules['dulwich'] = None\n"
+        "from hubkernels.cli import main; sys.exit(main(['hub', 'serve', sys.argv[1]]))"
+    )
+    done = run(sys.executable, "-c", program, tmp_path / "hub")
+    assert done.returncode == 3
+    assert "error: a Hub needs dulwich, which is not installed\n  hint: pip install 'hubkernels[hub]'" in done.stderr
+
+
 class Broken:
     """Fails the n-th call of the system's functions that bring bytes to the disk."""
 

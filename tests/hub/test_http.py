@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
+import http.client
 import json
 import os
 import time
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from hubkernels.hub.local.answers import Refusal
 from hubkernels.hub.local.asked import Limits
+from hubkernels.hub.local.names import RepoId, check_new
 from tests.hub.conftest import CI, LATE, OTHER, OWNER, READER, Answer, Serve, Served
 
 API = "/api/kernels/org/my-kernel"
@@ -433,6 +437,13 @@ def test_no_name_leaves_the_folder(hub: Served, name: str) -> None:
     assert state(hub) == before
 
 
+@pytest.mark.parametrize("owner", ["api", "Kernels", "models", "datasets", "content", "..", "a/b", ""])
+def test_no_owner_is_called_as_the_hub_s_own_pages(owner: str) -> None:
+    """`/kernels/x` would be two pages."""
+    with pytest.raises(Refusal, match="cannot be the owner"):
+        check_new(RepoId("models", owner, "x"))
+
+
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     path=st.text(min_size=1, max_size=30)
@@ -587,6 +598,26 @@ def test_a_failure_shows_no_traceback(serve: Serve, caplog: pytest.LogCaptureFix
         if "zlib" not in caplog.text:
             time.sleep(0.05)
     assert "zlib" in caplog.text
+
+
+def test_an_answer_waits_for_nothing(hub: Served) -> None:
+    """On a connection that is kept, each took 40 ms while Nagle's algorithm held its second packet back."""
+    connection = http.client.HTTPConnection(urlsplit(hub.url).netloc, timeout=60)
+    times = []
+    with contextlib.closing(connection):
+        for _ in range(20):
+            start = time.perf_counter()
+            connection.request("GET", f"{API}/refs")
+            assert connection.getresponse().read()
+            times.append(time.perf_counter() - start)
+    assert min(times[1:]) < 0.02
+
+
+@pytest.mark.parametrize("host", ["[", "a b", "x@y", "[::1", "a/b", "x:99999999", "\xff"])
+def test_links_are_made_of_no_host_that_is_none(serve: Serve, host: str) -> None:
+    hub = with_file(serve, "always")
+    assert hub.ask("HEAD", f"{PAGE}/resolve/v1/a.so", Host=host).status == 400
+    assert hub.ask("HEAD", f"{PAGE}/resolve/v1/a.so", Host="[::1]:5").headers["Location"].startswith("http://[::1]:")
 
 
 def test_something_can_be_put_around_the_application(serve: Serve) -> None:

@@ -53,8 +53,9 @@ def serve(  # noqa: PLR0913, PLR0917 - one parameter an option
         from hubkernels.hub.local import serve as server  # noqa: PLC0415 - `--help` does without
         from hubkernels.hub.local.accounts import Accounts  # noqa: PLC0415
     except ModuleNotFoundError as error:
+        missing = str(error.name).partition(".")[0]
         hint = "pip install 'hubkernels[hub]'"
-        raise EnvironmentLacksError(Problem(f"a Hub needs {error.name}, which is not installed", hint=hint)) from error
+        raise EnvironmentLacksError(Problem(f"a Hub needs {missing}, which is not installed", hint=hint)) from error
 
     accounts = Accounts(_accounts(tokens), frozenset(trust or ()))
     address = server.Address(host, port, content_port if content_port is not None else port and port + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -20,6 +21,7 @@ from hubkernels.hub.local.repository import Repository
 
 _BODY_MOST = 8 << 20
 _PIECE = 1 << 20
+_HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 
 
 @dataclass(frozen=True)
@@ -116,9 +118,12 @@ def base_url(request: Request) -> str:
 
 
 def host_of(request: Request) -> str:
-    """The host as the client calls it."""
+    """The host as the client calls it. Raises Refusal for what is none: links are made of it."""
     server = request.scope.get("server") or ("127.0.0.1", 80)
-    return request.headers.get("host") or f"{server[0]}:{server[1]}"
+    host = request.headers.get("host") or f"{server[0]}:{server[1]}"
+    if not _HOST.fullmatch(host):
+        raise Refusal(400, "the Host header names no host")
+    return host
 
 
 async def json_body(request: Request) -> dict[str, Any]:

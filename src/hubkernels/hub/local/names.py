@@ -13,6 +13,9 @@ from hubkernels.hub.local.answers import Refusal
 KINDS = {"kernels": "kernel", "models": "model"}
 """The kinds of repositories: as paths of the API and folders spell them, and as a client's repo_type."""
 
+_PAGES = frozenset({"api", "content", "datasets", "spaces", *KINDS})
+"""Owners that paths of the Hub begin with."""
+
 _NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SHORT_OF_GIT = re.compile(r"(?i)(git~1|gi[a-z0-9]{1,6}~[0-9]+)")  # what Windows calls .git and its like
@@ -59,6 +62,8 @@ def check_new(repo: RepoId) -> None:
         if not is_name(word):
             rule = "1 to 96 of A-Z a-z 0-9 - _ . without - or . at an end, no -- and .., no .git at the end"
             raise Refusal(400, f"{word!r} cannot be the {what} of a repository; it takes {rule}")
+    if repo.owner.lower() in _PAGES:
+        raise Refusal(400, f"{repo.owner!r} cannot be the owner of a repository: the Hub's own pages are called so")
 
 
 def is_name(word: str) -> bool:
