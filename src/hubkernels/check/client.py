@@ -35,17 +35,21 @@ _HINTS = {
 }
 """What to do about errors of the loaders, Python's and the system's, by their words."""
 
+_SILENT = ("DISABLE_TELEMETRY", "HF_HUB_DISABLE_TELEMETRY", "DO_NOT_TRACK", "HF_HUB_OFFLINE")
+"""With one of the first three, client 0.17.2 ends its User-Agent in a space, which HTTP forbids."""
+
 
 @dataclass(frozen=True)
 class Task:
     """What a child does. name: in messages. function: as ``module:function``; only the child imports it.
 
-    requires: modules that the child must be able to import.
+    requires: modules that the child must be able to import. online: whether it asks a Hub.
     """
 
     name: str
     function: str
     requires: tuple[str, ...] = ("torch", "kernels")
+    online: bool = False
 
 
 def run_in_fresh_process(
@@ -64,7 +68,10 @@ def run_in_fresh_process(
     with tempfile.TemporaryDirectory(prefix="hubkernels-") as scratch:
         order, answer = Path(scratch) / "request.json", Path(scratch) / "answer.json"
         order.write_text(
-            json.dumps({"timeout_s": timeout_s, "requires": task.requires, "arguments": request}), encoding="utf-8"
+            json.dumps(
+                {"timeout_s": timeout_s, "requires": task.requires, "online": task.online, "arguments": request}
+            ),
+            encoding="utf-8",
         )
         command = (python, "-X", "faulthandler", "-m", "hubkernels.check.client", task.function, order, answer)
         started = time.monotonic()
@@ -111,7 +118,12 @@ def main(arguments: Sequence[str]) -> None:
     function, order, answer = arguments
     request = json.loads(Path(order).read_bytes())
     faulthandler.dump_traceback_later(request["timeout_s"], exit=True)
-    os.environ.update(HF_HUB_OFFLINE="1", DISABLE_TELEMETRY="1", HF_HOME=str(Path(order).parent / "hf"))
+    os.environ.update(HF_HOME=str(Path(order).parent / "hf"))
+    if request["online"]:
+        for name in _SILENT:
+            os.environ.pop(name, None)
+    else:
+        os.environ.update(HF_HUB_OFFLINE="1", DISABLE_TELEMETRY="1")
     try:
         _require(request["requires"])
         message = {"answer": pkgutil.resolve_name(function)(**request["arguments"])}

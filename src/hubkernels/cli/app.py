@@ -27,6 +27,7 @@ from hubkernels.cli import (
     init,
     list_variants,
     plan,
+    publish,
     shell,
     update_build,
 )
@@ -54,6 +55,8 @@ for name in ALIASES:
     app.command(f"check-{name}", hidden=True)(check_abi.check_abi if name == "abi" else check.alias(name))
 app.add_typer(bench.app, name="bench")
 app.add_typer(hub.app, name="hub")
+app.command("publish", short_help="Publish what is built to a Hub, and read it back.")(publish.publish)
+app.command("upload", hidden=True, help="The same as `publish`.")(publish.publish)
 app.command("hash", short_help="Write digests into metadata.json.")(hash_artifacts)
 app.command("devshell", short_help="Start a shell with a variant's compiler and flags.")(shell.devshell)
 app.command("testshell", short_help="Build, then start a shell where kernels load.")(shell.serve)

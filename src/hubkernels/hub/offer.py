@@ -1,0 +1,101 @@
+"""What a package offers to a Hub: its artifacts, as they will stand there."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from hubkernels import __version__
+from hubkernels.errors import InputError, Problem
+from hubkernels.host.files import read_json_object
+from hubkernels.model.artifact import METADATA, note_of
+
+BUILD = "build"
+"""The folder of a repository whose folders are the variants."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """The bytes of one file: in memory, or in a file that is read when they are sent."""
+
+    source: bytes | Path
+
+    @property
+    def bytes(self) -> bytes:
+        return self.source if isinstance(self.source, bytes) else self.source.read_bytes()
+
+    @cached_property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.bytes).hexdigest()
+
+    @cached_property
+    def blob(self) -> str:
+        """The id that git gives these bytes."""
+        found = self.bytes
+        return hashlib.sha1(b"blob %d\0" % len(found) + found, usedforsecurity=False).hexdigest()
+
+
+@dataclass(frozen=True)
+class Offered:
+    """One artifact. note: how it was built. files: by their path in the repository."""
+
+    tag: str
+    folder: Path
+    metadata: Mapping[str, Any]
+    note: Mapping[str, Any]
+
+    @property
+    def place(self) -> str:
+        return f"{BUILD}/{self.tag}"
+
+    @property
+    def dirty(self) -> bool:
+        git = self.note.get("git")
+        return isinstance(git, dict) and git.get("dirty") is True
+
+    @cached_property
+    def files(self) -> Mapping[str, Content]:
+        """The files that the digest names, and the metadata with their provenance."""
+        found = {f"{self.place}/{name}": Content(self.folder / name) for name in self.metadata["digest"]["files"]}
+        found[f"{self.place}/{METADATA}"] = Content(self.stamped)
+        return found
+
+    @cached_property
+    def stamped(self) -> bytes:
+        """metadata.json with its provenance: bytes of the artifact itself know no commit, so that they can be equal."""
+        value = {**self.metadata, "provenance": provenance(self.note)}
+        return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def provenance(note: Mapping[str, Any]) -> dict[str, Any]:
+    """In the client's form. note: what the build wrote beside the artifact."""
+    git = note.get("git")
+    kernel = {"commit": git["commit"], "dirty": git["dirty"]} if isinstance(git, dict) else None
+    return {"kernel-builder": {"version": __version__}, **({"kernel": kernel} if kernel else {})}
+
+
+def read_offer(found: Mapping[str, Path]) -> tuple[Offered, ...]:
+    """The artifacts of one package, by tag. Raises InputError for metadata that cannot be sent as they are."""
+    return tuple(_read(tag, folder) for tag, folder in found.items())
+
+
+def _read(tag: str, folder: Path) -> Offered:
+    metadata = read_json_object(folder / METADATA)
+    digest = metadata.get("digest")
+    files = digest.get("files") if isinstance(digest, dict) else None
+    if not isinstance(files, dict):
+        raise InputError(Problem(f"{tag} has no digest of its files", str(folder / METADATA), "`kernel-builder hash`"))
+    hidden = [name for name in files if _is_hidden(name)]
+    if hidden:
+        what = f"{tag} has hidden files, which are never published: {', '.join(hidden)}"
+        raise InputError(Problem(what, str(folder), "remove them and build again"))
+    return Offered(tag, folder, metadata, read_json_object(note_of(folder)))
+
+
+def _is_hidden(name: str) -> bool:
+    return any(part.startswith(".") for part in PurePosixPath(name).parts)

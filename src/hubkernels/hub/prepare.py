@@ -1,0 +1,72 @@
+"""From a built package to what is to be published of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hubkernels.build.artifacts import choose_built
+from hubkernels.build.pipeline import Builder
+from hubkernels.build.state import stale
+from hubkernels.errors import CheckFailedError, InputError, Problem
+from hubkernels.hub.offer import Content, Offered, read_offer
+from hubkernels.hub.publish import Publication
+from hubkernels.hub.refusals import local_reasons
+from hubkernels.model.client import REPO_ID, REPO_RULE, is_branch
+from hubkernels.model.project import Package
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the user said; what they did not say is in build.toml."""
+
+    variants: tuple[str, ...] = ()
+    repo_id: str | None = None
+    branch: str | None = None
+    private: bool = False
+    as_pull_request: bool = False
+    allow_dirty: bool = False
+
+
+def repository_of(package: Package, wishes: Wishes) -> str:
+    """Where a package goes. Raises InputError where neither the command line nor build.toml tells."""
+    found = wishes.repo_id or package.repo_id
+    if found is None:
+        where = str(package.root / "build.toml")
+        hint = f'--repo-id OWNER/{package.name}, or general.hub.repo-id = "OWNER/{package.name}"'
+        raise InputError(Problem(f"{package.name} names no repository on the Hub", where, hint))
+    if not REPO_ID.fullmatch(found):
+        raise InputError(Problem(f"{found} is not a repository of the Hub", hint=REPO_RULE))
+    return found
+
+
+def prepare(builder: Builder, package: Package, wishes: Wishes) -> Publication:
+    """The artifacts as they are, with every reason against them. Builds nothing.
+
+    Raises InputError where nothing is built, CheckFailedError for artifacts that are not to be published.
+    """
+    offered = read_offer(choose_built(builder.places.package(package.name), wishes.variants))
+    branch = wishes.branch or package.branch
+    if branch is not None and not is_branch(branch):
+        raise InputError(Problem(f"{branch} is not the name of a git branch", hint="leave --branch out"))
+    problems = list(local_reasons(offered, branch, allow_dirty=wishes.allow_dirty))
+    if not wishes.allow_dirty:
+        problems += _outdated(builder, package, offered)
+    if problems:
+        raise CheckFailedError(*problems)
+    version = offered[0].metadata["version"]
+    return Publication(offered, branch or f"v{version}", _benchmarks(package), wishes.private, wishes.as_pull_request)
+
+
+def _outdated(builder: Builder, package: Package, offered: Sequence[Offered]) -> Iterator[Problem]:
+    for found in stale(builder, package, [each.tag for each in offered]):
+        yield Problem(found.what, found.where, f"{found.hint}, or publish it all the same with --allow-dirty")
+
+
+def _benchmarks(package: Package) -> Mapping[str, Content]:
+    """What upstream's `kernels benchmark` runs; a workspace keeps no such folder for each of its packages."""
+    folder = package.root / "benchmarks"
+    if package.home:
+        return {}
+    return {f"benchmarks/{path.name}": Content(path) for path in sorted(Path(folder).glob("benchmark*.py"))}

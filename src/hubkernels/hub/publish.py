@@ -1,0 +1,186 @@
+"""Publishing: what is built becomes one commit on the branch of its version."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from hubkernels.errors import Problem
+from hubkernels.hub.changes import Changes, RemoteFile, compare
+from hubkernels.hub.offer import BUILD, Content, Offered
+from hubkernels.hub.promises import refuse_broken_promises
+from hubkernels.hub.remote import Committed, RaceLostError, Remote
+from hubkernels.model.artifact import METADATA
+
+MAIN = "main"
+_TRIES = 3
+
+Status = Literal["no_changes", "uploaded", "pull_request_created", "would_upload"]
+
+
+@dataclass(frozen=True)
+class Publication:
+    """What is to be published, where. more: files beside the artifacts, by path, such as benchmarks."""
+
+    variants: tuple[Offered, ...]
+    branch: str
+    more: Mapping[str, Content]
+    private: bool = False
+    as_pull_request: bool = False
+
+    @property
+    def files(self) -> dict[str, Content]:
+        found = {path: content for each in self.variants for path, content in each.files.items()}
+        return found | dict(self.more)
+
+
+@dataclass(frozen=True)
+class Published:
+    """commit: of the branch now. previous: before. Both are None where a dry run finds no branch."""
+
+    status: Status
+    repo_id: str
+    url: str
+    branch: str
+    commit: str | None
+    previous: str | None
+    changes: Changes
+    pull_request: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        pulls = [{"branch": self.branch, "url": self.pull_request}] if self.pull_request else []
+        return {
+            "status": self.status,
+            "repo_id": self.repo_id,
+            "branch": self.branch,
+            "url": self.url,
+            "commit": self.commit,
+            "previous": self.previous,
+            "pull_requests": pulls,
+            "added": list(self.changes.added),
+            "changed": list(self.changes.changed),
+            "deleted": list(self.changes.deleted),
+        }
+
+
+@dataclass(frozen=True)
+class _Look:
+    """A branch as it was found. head: what a commit goes onto. new: whether the branch is yet to be made."""
+
+    head: str | None
+    new: bool
+    files: Mapping[str, RemoteFile]
+
+
+def publish(publication: Publication, remote: Remote) -> Published:
+    """One commit, or none where nothing differs. The branch, and the repository, are made where they are missing.
+
+    Raises CheckFailedError where the API differs from that of variants that stay, HubRefusedError where the Hub does.
+    """
+    return _publish(publication, remote, _TRIES)
+
+
+def preview(publication: Publication, remote: Remote) -> Published:
+    """What `publish` would do."""
+    look = _look(publication, remote)
+    changes = _changes(publication, remote, look)
+    before = None if look.new else look.head
+    return _published(publication, remote, "would_upload" if changes else "no_changes", before, before, changes)
+
+
+def _publish(publication: Publication, remote: Remote, tries: int) -> Published:
+    """Where another was quicker, once more from what is there then."""
+    try:
+        return _publish_once(publication, remote)
+    except RaceLostError:
+        if tries == 1:
+            raise
+        return _publish(publication, remote, tries - 1)
+
+
+def _publish_once(publication: Publication, remote: Remote) -> Published:
+    look = _look(publication, remote)
+    changes = _changes(publication, remote, look)  # refuses before anything is made
+    if look.new:
+        look = _make_branch(publication, remote)
+        changes = _changes(publication, remote, look)
+    if look.head is None:
+        raise RaceLostError(Problem(f"{publication.branch} of {remote.repo_id} was deleted meanwhile", remote.url))
+    if not changes:
+        return _published(publication, remote, "no_changes", look.head, look.head, changes)
+    pull_request = publication.as_pull_request
+    message = f"Publish {', '.join(each.tag for each in publication.variants)}"
+    made = remote.commit(
+        publication.branch, look.head, message, publication.files, changes, as_pull_request=pull_request
+    )
+    status: Status = "pull_request_created" if pull_request else "uploaded"
+    return _published(publication, remote, status, made.commit, look.head, changes, made)
+
+
+def _published(  # noqa: PLR0913, PLR0917 - the parts of the result
+    publication: Publication,
+    remote: Remote,
+    status: Status,
+    commit: str | None,
+    previous: str | None,
+    changes: Changes,
+    made: Committed | None = None,
+) -> Published:
+    pull_request = made.pull_request if made else None
+    return Published(status, remote.repo_id, remote.url, publication.branch, commit, previous, changes, pull_request)
+
+
+def _look(publication: Publication, remote: Remote) -> _Look:
+    branches = remote.branches() or {}
+    head = branches.get(publication.branch)
+    if head is not None:
+        return _Look(head, new=False, files=remote.files(head))
+    start = branches.get(MAIN)
+    return _Look(None, new=True, files=remote.files(start) if start else {})
+
+
+def _make_branch(publication: Publication, remote: Remote) -> _Look:
+    if not publication.as_pull_request:  # who may not write may propose; the repository is there then
+        remote.create(private=publication.private)
+    remote.create_branch(publication.branch)
+    head = (remote.branches() or {}).get(publication.branch)
+    return _Look(head, new=True, files=remote.files(head) if head else {})
+
+
+def _changes(publication: Publication, remote: Remote, look: _Look) -> Changes:
+    """Against what is there; a branch that begins at main keeps none of the variants of main."""
+    offered = publication.files
+    ours = (BUILD,) if look.new else tuple(each.place for each in publication.variants)
+    benchmarks = any(path.startswith("benchmarks/") for path in publication.more)
+
+    def is_ours(path: str) -> bool:
+        stale_benchmark = benchmarks and path.startswith("benchmarks/benchmark") and path.count("/") == 1
+        return stale_benchmark or any(path.startswith(f"{place}/") for place in ours)
+
+    found = compare(offered, look.files, is_ours)
+    if look.head is None:
+        return found
+    if not look.new:
+        refuse_broken_promises(publication.variants, remote, look.head, look.files)
+    return _without_mere_stamps(publication.variants, remote, look.head, found)
+
+
+def _without_mere_stamps(variants: Iterable[Offered], remote: Remote, head: str, found: Changes) -> Changes:
+    """The same content at a later commit of the sources is not published again, unless it was dirty before."""
+    for each in variants:
+        name = f"{each.place}/{METADATA}"
+        touched = [path for path in (*found.added, *found.changed, *found.deleted) if path.startswith(f"{each.place}/")]
+        if touched == [name] and name in found.changed and _says_the_same(remote.read(head, name), each):
+            rest = tuple(path for path in found.changed if path != name)
+            found = replace(found, changed=rest, kept=tuple(sorted((*found.kept, name))))
+    return found
+
+
+def _says_the_same(there: bytes, offered: Offered) -> bool:
+    before, now = json.loads(there), json.loads(offered.stamped)
+    was, new = before.pop("provenance", None) or {}, now.pop("provenance")
+    was_dirty = (was.get("kernel") or {}).get("dirty", True)
+    is_dirty = (new.get("kernel") or {}).get("dirty", True)
+    return bool(before == now and was_dirty == is_dirty)

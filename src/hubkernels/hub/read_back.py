@@ -1,0 +1,67 @@
+"""What was published, loaded as a user will load it: a fresh process, the stock client, the commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hubkernels.build.pipeline import Builder
+from hubkernels.check.client import Task, run_in_fresh_process
+from hubkernels.check.parity import TIMEOUT_S, read_row
+from hubkernels.check.runnable import find_runnable
+from hubkernels.errors import CheckFailedError, Problem
+from hubkernels.hub.offer import Offered
+from hubkernels.hub.publish import Publication
+from hubkernels.hub.remote import Remote
+from hubkernels.model.digest import hash_digest
+from hubkernels.model.project import Package
+
+READ_BACK = Task("read back", "hubkernels.hub.loaded_back:load_back", online=True)
+
+
+@dataclass(frozen=True)
+class ReadBack:
+    """One variant as it came back. passed, rows: of its parity cases; no rows where it has none."""
+
+    variant: str
+    commit: str
+    passed: int
+    rows: int
+
+    def __str__(self) -> str:
+        cases = f"{self.passed}/{self.rows} agree with the float64 reference" if self.rows else "loaded"
+        return f"read back  {self.variant}  {self.commit[:12]}: {cases}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"variant": self.variant, "commit": self.commit, "passed": self.passed, "rows": self.rows}
+
+
+def read_back(
+    builder: Builder, package: Package, publication: Publication, remote: Remote, commit: str
+) -> tuple[ReadBack, ...]:
+    """Load each published variant that this machine can load, at the commit, and run its parity cases.
+
+    Raises CheckFailedError where other bytes come back, where one does not load, or a number is wrong.
+    """
+    runnable = {folder.name for folder in find_runnable(builder, package, ()).found}
+    cases = [str((package.root / file).resolve()) for file in package.parity]
+    return tuple(
+        _read_back(each, remote, commit, cases, builder.surroundings)
+        for each in publication.variants
+        if each.tag in runnable
+    )
+
+
+def _read_back(
+    offered: Offered, remote: Remote, commit: str, cases: list[str], surroundings: Mapping[str, str]
+) -> ReadBack:
+    tag, digest = offered.tag, hash_digest(offered.metadata["digest"]["files"])
+    request = {"repo_id": remote.repo_id, "commit": commit, "tag": tag, "digest": digest, "cases": cases}
+    environment = {**surroundings, **remote.credentials()}
+    answer = run_in_fresh_process(READ_BACK, request, timeout_s=TIMEOUT_S, environment=environment)
+    rows = [read_row(row) for row in answer["rows"]]
+    wrong = [row for row in rows if not row.ok]
+    if wrong:
+        raise CheckFailedError(*(Problem(f"read back at {commit}: {row}", where=tag) for row in wrong))
+    return ReadBack(tag, commit, len(rows), len(rows))

@@ -1,0 +1,76 @@
+"""Why a package is not published: every reason that can be told before the Hub is asked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from hubkernels.check.builds import check_artifact
+from hubkernels.errors import Problem, nearest
+from hubkernels.hub.offer import Offered
+from hubkernels.model.client import COMMIT, LICENSES
+
+_VERSION_BRANCH = re.compile(r"v([0-9]+)")
+
+
+def local_reasons(offered: Sequence[Offered], branch: str | None, *, allow_dirty: bool) -> tuple[Problem, ...]:
+    """Every reason in the artifacts themselves. branch: the one that was asked for."""
+    rules: Iterable[Iterator[Problem]] = (
+        _unfit(offered),
+        _mixed(offered),
+        _other_branch(offered, branch),
+        _unpinned(offered),
+        _unlicensed(offered),
+        iter(()) if allow_dirty else _dirty(offered),
+    )
+    return tuple(problem for rule in rules for problem in rule)
+
+
+def _unfit(offered: Iterable[Offered]) -> Iterator[Problem]:
+    for each in offered:
+        for violation in check_artifact(each.folder):
+            yield Problem(str(violation), str(each.folder), "`kernel-builder build` makes it anew")
+
+
+def _mixed(offered: Sequence[Offered]) -> Iterator[Problem]:
+    """One branch is one version of one kernel under one licence."""
+    for key in ("version", "name", "license"):
+        found = {each.tag: each.metadata.get(key) for each in offered}
+        if len(set(found.values())) > 1:
+            listed = ", ".join(f"{tag} has {value}" for tag, value in found.items())
+            yield Problem(f"the variants differ in their {key}: {listed}", hint="`kernel-builder build` makes all anew")
+
+
+def _other_branch(offered: Sequence[Offered], branch: str | None) -> Iterator[Problem]:
+    asked = _VERSION_BRANCH.fullmatch(branch or "")
+    version = offered[0].metadata["version"]
+    if asked and int(asked[1]) != version:
+        what = f"the branch {branch} is for version {asked[1]}; the artifacts are version {version}"
+        yield Problem(what, hint=f"leave --branch out, or set general.version = {asked[1]} and build")
+
+
+def _unpinned(offered: Iterable[Offered]) -> Iterator[Problem]:
+    """What a kernel loads must be fixed like the kernel itself."""
+    loose = {
+        entry["repo-id"]: entry.get("revision", f"version {entry.get('version')}")
+        for each in offered
+        for entry in each.metadata.get("kernel-depends", ())
+        if not COMMIT.fullmatch(str(entry.get("revision", "")))
+    }
+    for repo_id, found in loose.items():
+        hint = "name the commit in build.toml: revision = the 40 hex digits that `kernel-builder lock` tells"
+        yield Problem(f"kernel-depends takes {repo_id} at {found}, which can move", hint=hint)
+
+
+def _unlicensed(offered: Iterable[Offered]) -> Iterator[Problem]:
+    for found in sorted({str(each.metadata.get("license")) for each in offered}):
+        if found.lower() not in LICENSES:
+            hint = nearest(found.lower(), LICENSES) or 'say "other", and ship the text as LICENSE'
+            yield Problem(f"the Hub knows no license {found}", "general.license", hint)
+
+
+def _dirty(offered: Iterable[Offered]) -> Iterator[Problem]:
+    tags = [each.tag for each in offered if each.dirty]
+    if tags:
+        what = f"built of files that are not committed: {', '.join(tags)}"
+        yield Problem(what, hint="commit and build again, or publish it all the same with --allow-dirty")

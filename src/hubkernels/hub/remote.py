@@ -1,0 +1,171 @@
+"""One repository of a Hub, through the Hub's own client: what is there, and one commit onto it.
+
+The one place that knows what the client raises.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from hubkernels.errors import EnvironmentLacksError, HubRefusedError, Problem
+from hubkernels.hub.changes import Changes, RemoteFile
+from hubkernels.hub.offer import Content
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+
+RepoType = Literal["kernel", "model"]
+
+STALE_PARENT = 412
+
+
+class RaceLostError(HubRefusedError):
+    """The branch moved between the look at it and the commit."""
+
+
+@dataclass(frozen=True)
+class Committed:
+    """pull_request: its address, where the commit is one."""
+
+    commit: str
+    pull_request: str | None = None
+
+
+class Remote:
+    """A repository, which need not exist. token: of the Hub; None takes what `hf auth login` left."""
+
+    def __init__(self, repo_id: str, repo_type: RepoType = "kernel", token: str | None = None) -> None:
+        self.repo_id = repo_id
+        self.repo_type: RepoType = repo_type
+        self._api = _client(token)
+
+    @property
+    def url(self) -> str:
+        prefix = "kernels/" if self.repo_type == "kernel" else ""
+        return f"{self._api.endpoint}/{prefix}{self.repo_id}"
+
+    def credentials(self) -> dict[str, str]:
+        """What another process needs in its environment to see what this one sees."""
+        from huggingface_hub import get_token  # noqa: PLC0415 - an extra
+
+        token = self._api.token or get_token()
+        return {"HF_ENDPOINT": self._api.endpoint, **({"HF_TOKEN": token} if isinstance(token, str) else {})}
+
+    def branches(self) -> dict[str, str] | None:
+        """Commit of each branch; None where there is no such repository, or none that may be seen."""
+        from huggingface_hub.errors import RepositoryNotFoundError  # noqa: PLC0415 - an extra
+
+        with self._told():
+            try:
+                found = self._api.list_repo_refs(self.repo_id, repo_type=self.repo_type)
+            except RepositoryNotFoundError:
+                return None
+            return {branch.name: branch.target_commit for branch in found.branches}
+
+    def create(self, *, private: bool) -> None:
+        with self._told():
+            self._api.create_repo(self.repo_id, repo_type=self.repo_type, private=private or None, exist_ok=True)
+
+    def create_branch(self, name: str) -> None:
+        with self._told():
+            self._api.create_branch(self.repo_id, branch=name, repo_type=self.repo_type, exist_ok=True)
+
+    def files(self, commit: str) -> dict[str, RemoteFile]:
+        """Every file of a commit, by path."""
+        from huggingface_hub.hf_api import RepoFile  # noqa: PLC0415 - an extra
+
+        with self._told():
+            tree = self._api.list_repo_tree(self.repo_id, recursive=True, revision=commit, repo_type=self.repo_type)
+            return {
+                file.path: RemoteFile(file.path, file.size, file.blob_id, file.lfs.sha256 if file.lfs else None)
+                for file in tree
+                if isinstance(file, RepoFile)
+            }
+
+    def read(self, commit: str, path: str) -> bytes:
+        """One file of a commit, kept in the Hub's cache."""
+        from pathlib import Path  # noqa: PLC0415
+
+        with self._told():
+            found = self._api.hf_hub_download(self.repo_id, path, revision=commit, repo_type=self.repo_type)
+            return Path(found).read_bytes()
+
+    def commit(  # noqa: PLR0913 - what a commit is made of
+        self,
+        branch: str,
+        parent: str,
+        message: str,
+        offered: Mapping[str, Content],
+        changes: Changes,
+        *,
+        as_pull_request: bool = False,
+    ) -> Committed:
+        """One commit onto ``parent``. Raises RaceLostError where the branch has another head by now."""
+        from huggingface_hub import CommitOperationAdd, CommitOperationDelete  # noqa: PLC0415 - an extra
+
+        operations: list[CommitOperationAdd | CommitOperationDelete] = [
+            CommitOperationDelete(path, is_folder=False) for path in changes.deleted
+        ]
+        operations += [CommitOperationAdd(path, offered[path].source) for path in (*changes.added, *changes.changed)]
+        with self._told(branch):
+            made = self._api.create_commit(
+                self.repo_id,
+                operations,
+                commit_message=message,
+                repo_type=self.repo_type,
+                revision=branch,
+                parent_commit=parent,
+                create_pr=as_pull_request or None,
+            )
+        return Committed(made.oid, made.pr_url)
+
+    @contextlib.contextmanager
+    def _told(self, branch: str | None = None) -> Iterator[None]:
+        """Turn what the client raises into an error that names the repository and the way out."""
+        from huggingface_hub.errors import HfHubHTTPError  # noqa: PLC0415 - an extra
+
+        try:
+            yield
+        except HfHubHTTPError as error:
+            raise self._refused(error, branch) from error
+        except ConnectionError as error:
+            raise self._unreachable(error) from error
+        except Exception as error:
+            if type(error).__module__.partition(".")[0] not in {"httpx", "httpx2", "httpcore"}:
+                raise
+            raise self._unreachable(error) from error
+
+    def _unreachable(self, error: Exception) -> EnvironmentLacksError:
+        hint = "is HF_ENDPOINT right, and the network there? HF_HUB_OFFLINE must not be set"
+        return EnvironmentLacksError(Problem(f"the Hub cannot be reached: {error}", self._api.endpoint, hint))
+
+    def _refused(self, error: Exception, branch: str | None) -> HubRefusedError:
+        status = getattr(getattr(error, "response", None), "status_code", 0)
+        said = getattr(error, "server_message", None) or str(error).splitlines()[0]
+        if status == STALE_PARENT:
+            what = f"{branch} of {self.repo_id} was changed by another while this was published"
+            return RaceLostError(Problem(what, self.url, "publish again: it starts from what is there now"))
+        hint = _WAYS_OUT.get(status, "try again; where it persists, ask who runs the Hub")
+        return HubRefusedError(Problem(f"the Hub refused ({status}): {said}", self.url, hint))
+
+
+_WAYS_OUT = {
+    401: "no valid token: `hf auth login`, or HF_TOKEN with write access",
+    403: "the token may not write there: ask an owner of the organization for that right, or propose with --create-pr",
+    404: "no such repository, or none that this token may see: `hf auth whoami` tells whose it is",
+    413: "a file is larger than the Hub takes",
+    429: "too many requests: wait a minute and try again",
+    507: "the disk of the Hub is full",
+}
+
+
+def _client(token: str | None) -> HfApi:
+    try:
+        from huggingface_hub import HfApi  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        what = "publishing needs the Hub's client, huggingface_hub"
+        raise EnvironmentLacksError(Problem(what, hint="pip install 'hubkernels[client]'")) from error
+    return HfApi(token=token, library_name="hubkernels")

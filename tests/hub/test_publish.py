@@ -1,0 +1,371 @@
+"""`kernel-builder publish`, in a fresh process, to a Hub of our own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Cli, Ran, write_noarch
+from tests.hub.conftest import CI, OTHER, OWNER, READER, Serve, Served, run
+
+pytest.importorskip("torch", reason="what is published is loaded back")
+pytestmark = pytest.mark.torch
+
+REPO = "org/my-table"
+HUB = '[general.hub]\nrepo-id = "org/my-table"\n'
+CPU, CUDA = "torch-cpu", "torch-cuda"
+
+
+def commit_all(folder: Path, message: str = "change") -> str:
+    """Everything in a checkout, committed; the full hash."""
+    who = ("-c", "user.name=author", "-c", "user.email=author@example.org")
+    assert run("git", "-C", folder, "add", "-A").returncode == 0
+    assert run("git", "-C", folder, *who, "commit", "-qm", message).returncode == 0
+    return run("git", "-C", folder, "rev-parse", "HEAD").stdout.strip()
+
+
+@pytest.fixture
+def project(tmp_path: Path, cli: Cli) -> Path:
+    """A built project of Python files for two backends, all of it committed."""
+    folder = write_noarch(tmp_path / "project", "my-table", top=HUB)
+    (folder / ".gitignore").write_text("build/\n", encoding="utf-8")
+    assert run("git", "init", "-q", folder).returncode == 0
+    commit_all(folder)
+    assert cli("build", "--project", folder).code == 0
+    return folder
+
+
+Publish = Callable[..., Ran]
+
+
+@pytest.fixture
+def publish(tmp_path: Path) -> Publish:
+    def call(hub: Served, project: Path, *words: str, token: str = CI, back: bool = False, **changes: str) -> Ran:
+        variables = {"HF_ENDPOINT": hub.url, "HF_TOKEN": token, "HF_HOME": str(tmp_path / "hf"), **changes}
+        options = (*words, *(() if back else ("--no-read-back",)))
+        ended = run(sys.executable, "-m", "hubkernels.cli", "publish", "--project", project, *options, **variables)
+        return Ran(ended.returncode, ended.stdout, ended.stderr)
+
+    return call
+
+
+def tree(hub: Served, revision: str = "v1", repo: str = REPO) -> set[str]:
+    return set(hub.api().list_repo_files(repo, repo_type="kernel", revision=revision))
+
+
+def head(hub: Served, branch: str = "v1", repo: str = REPO) -> str:
+    refs = hub.api().list_repo_refs(repo, repo_type="kernel")
+    return next(each.target_commit for each in refs.branches if each.name == branch)
+
+
+def commits(hub: Served, branch: str = "v1") -> list[str]:
+    return [each.commit_id for each in hub.api().list_repo_commits(REPO, repo_type="kernel", revision=branch)]
+
+
+def change(project: Path, cli: Cli, name: str = "op.py", text: str = "\n# changed\n") -> None:
+    """Another content of one file, committed and built."""
+    with (project / "torch-ext/my_table" / name).open("a", encoding="utf-8") as file:
+        file.write(text)
+    commit_all(project)
+    assert cli("build", "--project", project).code == 0
+
+
+def done(ran: Ran) -> dict[str, Any]:
+    assert ran.code == 0, ran.err
+    (result,) = json.loads(ran.out)
+    found: dict[str, Any] = result
+    return found
+
+
+@pytest.mark.parametrize(("lfs", "xet"), [("never", "0"), ("never", "1"), ("always", "1")])
+def test_what_is_built_becomes_one_commit_and_then_none(
+    serve: Serve, project: Path, publish: Publish, lfs: str, xet: str
+) -> None:
+    """With Xet on and off, through plain and LFS servers."""
+    hub = serve(lfs=lfs)
+    first = done(publish(hub, project, "--json", HF_HUB_DISABLE_XET=xet))
+    assert (first["status"], first["branch"], first["commit"]) == ("uploaded", "v1", head(hub))
+    assert first["previous"] in commits(hub)
+    names = {"__init__.py", "_ops.py", "op.py", "data/table.bin", "metadata.json"}
+    assert {path for path in tree(hub) if path.startswith("build/")} == {
+        f"build/{tag}/{name}" for tag in (CPU, CUDA) for name in names
+    }
+    again = done(publish(hub, project, "--json", HF_HUB_DISABLE_XET=xet))
+    assert (again["status"], again["commit"], again["previous"]) == ("no_changes", first["commit"], first["commit"])
+    assert head(hub) == first["commit"]
+    hub.check(f"kernels/{REPO}")
+
+
+def test_metadata_carry_the_commit_that_was_built(serve: Serve, project: Path, publish: Publish) -> None:
+    hub = serve()
+    commit = run("git", "-C", project, "rev-parse", "HEAD").stdout.strip()
+    done(publish(hub, project, "--json"))
+    path = hub.api().hf_hub_download(
+        REPO, f"build/{CPU}/metadata.json", repo_type="kernel", revision="v1", cache_dir=project.parent / "cache"
+    )
+    metadata = json.loads(Path(path).read_text())
+    assert metadata["provenance"]["kernel"] == {"commit": commit, "dirty": False}
+    own = json.loads((project / f"build/my-table/{CPU}/metadata.json").read_text())
+    assert own == {key: value for key, value in metadata.items() if key != "provenance"}
+
+
+def test_the_same_content_at_a_later_commit_is_not_published_again(
+    serve: Serve, project: Path, publish: Publish, cli: Cli
+) -> None:
+    hub = serve()
+    first = done(publish(hub, project, "--json"))
+    (project / "README.md").write_text("# more\n", encoding="utf-8")
+    commit_all(project)
+    shutil.rmtree(project / "build")
+    assert cli("build", "--project", project).code == 0
+    assert done(publish(hub, project, "--json"))["status"] == "no_changes"
+    assert head(hub) == first["commit"]
+
+
+def test_stale_files_of_its_variants_go_and_other_variants_stay(
+    serve: Serve, project: Path, publish: Publish, cli: Cli
+) -> None:
+    hub = serve()
+    done(publish(hub, project, "--json"))
+    (project / "torch-ext/my_table/data/table.bin").rename(project / "torch-ext/my_table/data/other.bin")
+    source = project / "torch-ext/my_table/__init__.py"
+    source.write_text(source.read_text().replace("table.bin", "other.bin"), encoding="utf-8")
+    commit_all(project)
+    assert cli("build", "--project", project).code == 0
+    ran = done(publish(hub, project, "--json", "--variant", CPU))
+    assert ran["deleted"] == [f"build/{CPU}/data/table.bin"]
+    assert ran["added"] == [f"build/{CPU}/data/other.bin"]
+    assert {f"build/{CPU}/data/other.bin", f"build/{CUDA}/data/table.bin"} <= tree(hub)
+    assert len(commits(hub)) == len(set(commits(hub)))
+
+
+def test_a_new_branch_keeps_nothing_of_main(serve: Serve, project: Path, publish: Publish) -> None:
+    hub = serve()
+    hub.api().create_repo(REPO, repo_type="kernel")
+    hub.api().upload_file(path_or_fileobj=b"1", path_in_repo="build/old/x.py", repo_id=REPO, repo_type="kernel")
+    done(publish(hub, project, "--json"))
+    assert "build/old/x.py" not in tree(hub)
+    assert "build/old/x.py" in tree(hub, "main")
+
+
+def test_bytecode_and_what_lies_beside_artifacts_is_not_sent(serve: Serve, project: Path, publish: Publish) -> None:
+    hub = serve()
+    cache = project / f"build/my-table/{CPU}/__pycache__"
+    cache.mkdir()
+    (cache / "op.cpython-311.pyc").write_bytes(b"code")
+    done(publish(hub, project, "--json"))
+    assert not [path for path in tree(hub) if "pyc" in path or path.endswith(".build.json")]
+
+
+def test_a_dry_run_tells_by_variant_and_changes_nothing(
+    serve: Serve, project: Path, publish: Publish, cli: Cli
+) -> None:
+    hub = serve()
+    ran = publish(hub, project, "--dry-run")
+    assert ran.code == 0, ran.err
+    assert ran.out.splitlines() == [
+        f"  build/{CPU}: 5 added",
+        f"  build/{CUDA}: 5 added",
+        f"{REPO} v1: would be published",
+    ]
+    assert not list(hub.api().list_models(author="org"))
+    assert hub.ask("GET", f"/api/kernels/{REPO}", token=OWNER).status == 404
+    first = done(publish(hub, project, "--json"))
+    change(project, cli)
+    ran = publish(hub, project, "--dry-run")
+    assert f"  build/{CPU}: 3 changed\n" in ran.out
+    assert ran.out.endswith(f"{REPO} v1 at {first['commit']}: would be published\n")
+    assert head(hub) == first["commit"]
+
+
+def test_a_proposal_needs_no_right_to_write_on_the_branch(
+    serve: Serve, project: Path, publish: Publish, cli: Cli
+) -> None:
+    hub = serve()
+    first = done(publish(hub, project, "--json"))
+    change(project, cli)
+    ran = done(publish(hub, project, "--json", "--create-pr", token=READER))
+    assert ran["status"] == "pull_request_created"
+    assert ran["pull_requests"][0]["branch"] == "v1"
+    assert head(hub) == first["commit"]
+
+
+@pytest.mark.parametrize(("token", "status"), [(READER, 403), (OTHER, 403), ("hf_unknown", 401), ("hf_late", 401)])
+def test_who_may_not_write_is_told_the_way_out(
+    serve: Serve, project: Path, publish: Publish, token: str, status: int
+) -> None:
+    hub = serve()
+    ran = publish(hub, project, token=token)
+    assert ran.code == 4
+    assert f"the Hub refused ({status})" in ran.err
+    assert "hint: " in ran.err
+
+
+def test_a_hub_that_is_not_there_is_an_error_of_the_environment(project: Path, publish: Publish, serve: Serve) -> None:
+    hub = serve()
+    ran = publish(hub, project, HF_ENDPOINT="http://127.0.0.1:9")
+    assert ran.code == 3
+    assert "the Hub cannot be reached" in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_a_dirty_tree_is_refused_but_on_request(serve: Serve, project: Path, publish: Publish, cli: Cli) -> None:
+    hub = serve()
+    (project / "torch-ext/my_table/op.py").write_text(
+        (project / "torch-ext/my_table/op.py").read_text() + "# new\n", encoding="utf-8"
+    )
+    ran = publish(hub, project)
+    assert ran.code == 1
+    assert f"{CPU} is out of date" in ran.err
+    assert cli("build", "--project", project).code == 0
+    ran = publish(hub, project)
+    assert ran.code == 1
+    assert f"built of files that are not committed: {CPU}, {CUDA}" in ran.err
+    assert "--allow-dirty" in ran.err
+    assert done(publish(hub, project, "--json", "--allow-dirty"))["status"] == "uploaded"
+    commit_all(project)
+    shutil.rmtree(project / "build")
+    assert cli("build", "--project", project).code == 0
+    assert done(publish(hub, project, "--json"))["status"] == "uploaded", "now clean: that is another provenance"
+
+
+def test_an_artifact_that_was_changed_is_refused(serve: Serve, project: Path, publish: Publish) -> None:
+    hub = serve()
+    (project / f"build/my-table/{CPU}/op.py").write_text("changed = True\n", encoding="utf-8")
+    ran = publish(hub, project, "--allow-dirty")
+    assert ran.code == 1
+    assert "op.py" in ran.err
+    assert hub.ask("GET", f"/api/kernels/{REPO}", token=OWNER).status == 404, "nothing was made"
+
+
+def test_a_branch_of_another_version_is_refused(serve: Serve, project: Path, publish: Publish) -> None:
+    ran = publish(serve(), project, "--branch", "v2")
+    assert ran.code == 1
+    assert "the branch v2 is for version 2; the artifacts are version 1" in ran.err
+
+
+def test_another_api_beside_a_variant_that_stays_is_refused(
+    serve: Serve, project: Path, publish: Publish, cli: Cli
+) -> None:
+    hub = serve()
+    first = done(publish(hub, project, "--json"))
+    source = project / "torch-ext/my_table/__init__.py"
+    text = source.read_text().replace('__all__ = ["DATA", "answer"]', '__all__ = ["answer", "more"]\nmore = answer')
+    source.write_text(text, encoding="utf-8")
+    commit_all(project)
+    assert cli("build", "--project", project).code == 0
+    ran = publish(hub, project, "--variant", CPU)
+    assert ran.code == 1
+    assert f"build/{CUDA} stays as it is, and DATA is no longer in __all__" in ran.err
+    assert f"build/{CUDA} stays as it is, and more is new in __all__" in ran.err
+    assert "raise general.version" in ran.err
+    assert head(hub) == first["commit"]
+    assert done(publish(hub, project, "--json"))["status"] == "uploaded", "every variant has it now"
+
+
+def test_what_another_publishes_meanwhile_is_kept(serve: Serve, project: Path, publish: Publish) -> None:
+    """Between the look and the commit the branch moves, once: the commit goes onto what is there then."""
+    moved: list[str] = []
+
+    def wrap(app: Any) -> Any:  # noqa: ANN401 - an ASGI application
+        async def between(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401
+            if "/commit/v1" in scope.get("path", "") and not moved:
+                moved.append(scope["path"])
+                api = hub.api()
+                import anyio  # noqa: PLC0415 - comes with the server
+
+                await anyio.to_thread.run_sync(
+                    lambda: api.upload_file(
+                        path_or_fileobj=b"1", path_in_repo="theirs.txt", repo_id=REPO, repo_type="kernel", revision="v1"
+                    )
+                )
+            await app(scope, receive, send)
+
+        return between
+
+    hub = serve(wrap=wrap)
+    ran = done(publish(hub, project, "--json"))
+    assert moved
+    assert ran["status"] == "uploaded"
+    assert {"theirs.txt", f"build/{CPU}/op.py"} <= tree(hub)
+
+
+def test_the_summary_is_written_in_the_form_of_upstream(
+    serve: Serve, project: Path, publish: Publish, tmp_path: Path
+) -> None:
+    hub = serve()
+    ran = publish(hub, project, "--output-json", str(tmp_path / "out.json"))
+    assert ran.code == 0
+    found = json.loads((tmp_path / "out.json").read_text())
+    assert found["status"] == "uploaded"
+    assert (found["repo_id"], found["branch"], found["commit"]) == (REPO, "v1", head(hub))
+    assert found["url"] == f"{hub.url}/kernels/{REPO}"
+
+
+def test_a_private_repository_is_private(serve: Serve, project: Path, publish: Publish) -> None:
+    hub = serve()
+    done(publish(hub, project, "--json", "--private"))
+    assert hub.ask("GET", f"/api/kernels/{REPO}", token=OTHER).status == 404
+    assert hub.ask("GET", f"/api/kernels/{REPO}", token=READER).status == 200
+
+
+def test_benchmarks_go_along_and_stale_ones_go(serve: Serve, project: Path, publish: Publish) -> None:
+    hub = serve()
+    folder = project / "benchmarks"
+    folder.mkdir()
+    for name in ("benchmark.py", "benchmark_more.py", "helper.py"):
+        (folder / name).write_text("x = 1\n", encoding="utf-8")
+    commit_all(project)
+    done(publish(hub, project, "--json", "--allow-dirty"))
+    assert {path for path in tree(hub) if path.startswith("benchmarks/")} == {
+        "benchmarks/benchmark.py",
+        "benchmarks/benchmark_more.py",
+    }
+    (folder / "benchmark_more.py").unlink()
+    assert done(publish(hub, project, "--json", "--allow-dirty"))["deleted"] == ["benchmarks/benchmark_more.py"]
+
+
+def test_what_was_published_is_loaded_back_at_its_commit(serve: Serve, project: Path, publish: Publish) -> None:
+    """Of an organization that nobody vouches for, too, and from a private repository."""
+    hub = serve(trust="another-org")
+    ran = done(publish(hub, project, "--json", "--private", back=True))
+    assert ran["read_back"] == [{"variant": CPU, "commit": ran["commit"], "passed": 0, "rows": 0}]
+    told = publish(hub, project, back=True)
+    assert f"read back  {CPU}  {head(hub)[:12]}: loaded" in told.err
+
+
+def test_other_bytes_that_come_back_are_refused(serve: Serve, project: Path, publish: Publish) -> None:
+    def wrap(app: Any) -> Any:  # noqa: ANN401 - an ASGI application
+        async def spoil(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401
+            spoilt = scope.get("path", "").endswith("/table.bin") and scope["method"] == "GET"
+
+            async def other(message: Any) -> None:  # noqa: ANN401
+                if spoilt and message.get("body"):
+                    message = {**message, "body": b"!" + message["body"][1:]}
+                await send(message)
+
+            await app(scope, receive, other)
+
+        return spoil
+
+    hub = serve(wrap=wrap)
+    ran = publish(hub, project, back=True)
+    assert ran.code == 1
+    assert f"gives other bytes for {CPU} than were sent" in ran.err
+
+
+def test_a_kernel_that_does_not_load_fails_the_reading_back(
+    serve: Serve, project: Path, publish: Publish, cli: Cli
+) -> None:
+    hub = serve()
+    change(project, cli, "__init__.py", "\nraise RuntimeError('not here')\n")
+    ran = publish(hub, project, back=True)
+    assert ran.code == 1
+    assert "not here" in ran.err
+    assert "Traceback" in ran.err, "that of the kernel"
