@@ -1,4 +1,3 @@
-# ruff: noqa: INP001 - a file on its own, as a user's would be
 """A peer that no kernel beats: `kernel-builder bench run ms_deform_attn --peer-file bench/ms_deform_attn_ceiling.py`.
 
 It packs the heads and reads the corners that the op reads, in the same order, and does nothing else: of its time, the
