@@ -46,10 +46,18 @@ Publish = Callable[..., Ran]
 
 @pytest.fixture
 def publish(tmp_path: Path) -> Publish:
-    def call(hub: Served, project: Path, *words: str, token: str = CI, back: bool = False, **changes: str) -> Ran:
+    def call(
+        hub: Served,
+        project: Path,
+        *words: str,
+        token: str = CI,
+        back: bool = False,
+        verb: str = "publish",
+        **changes: str,
+    ) -> Ran:
         variables = {"HF_ENDPOINT": hub.url, "HF_TOKEN": token, "HF_HOME": str(tmp_path / "hf"), **changes}
         options = (*words, *(() if back else ("--no-read-back",)))
-        ended = run(sys.executable, "-m", "hubkernels.cli", "publish", "--project", project, *options, **variables)
+        ended = run(sys.executable, "-m", "hubkernels.cli", verb, "--project", project, *options, **variables)
         return Ran(ended.returncode, ended.stdout, ended.stderr)
 
     return call
@@ -369,3 +377,11 @@ def test_a_kernel_that_does_not_load_fails_the_reading_back(
     assert ran.code == 1
     assert "not here" in ran.err
     assert "Traceback" in ran.err, "that of the kernel"
+
+
+def test_build_and_upload_builds_first(serve: Serve, project: Path, publish: Publish) -> None:
+    hub = serve()
+    shutil.rmtree(project / "build")
+    ran = publish(hub, project, verb="build-and-upload", back=True)
+    assert ran.code == 0, ran.err
+    assert ran.out.splitlines()[-1] == f"{REPO} v1 at {head(hub)}: published"

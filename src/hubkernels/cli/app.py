@@ -56,6 +56,7 @@ for name in ALIASES:
 app.add_typer(bench.app, name="bench")
 app.add_typer(hub.app, name="hub")
 app.command("publish", short_help="Publish what is built to a Hub, and read it back.")(publish.publish)
+app.command("build-and-upload", hidden=True)(publish.build_and_publish)
 app.command("upload", hidden=True, help="The same as `publish`.")(publish.publish)
 app.command("hash", short_help="Write digests into metadata.json.")(hash_artifacts)
 app.command("devshell", short_help="Start a shell with a variant's compiler and flags.")(shell.devshell)

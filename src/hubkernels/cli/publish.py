@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from hubkernels.cli.build import Quiet
+from hubkernels.cli.build import Quiet, build
 from hubkernels.cli.console import note, say, say_json
 from hubkernels.cli.options import HERE, Json, Packages, ProjectFolder, Variants, open_target
 from hubkernels.errors import InputError, Problem
@@ -87,6 +87,36 @@ def publish(  # noqa: PLR0913, PLR0917 - one parameter an option
             _write(output_json, results)
         if json and results:
             say_json(results)
+
+
+def build_and_publish(  # noqa: PLR0913, PLR0917 - one parameter an option
+    packages: Packages = None,
+    variant: Variants = None,
+    repo_id: RepoId = None,
+    branch: Branch = None,
+    private: Private = False,
+    repo_type: RepoType = "kernel",
+    create_pr: CreatePr = False,
+    allow_dirty: AllowDirty = False,
+    output_json: OutputJson = None,
+    project: ProjectFolder = HERE,
+    quiet: Quiet = False,
+) -> None:
+    """Build what has changed, then publish it."""
+    build(packages, variant, project, quiet=quiet)
+    publish(
+        packages,
+        variant,
+        repo_id,
+        branch,
+        private,
+        repo_type,
+        create_pr,
+        allow_dirty,
+        output_json=output_json,
+        project=project,
+        quiet=quiet,
+    )
 
 
 def _tell(done: Published) -> None:
