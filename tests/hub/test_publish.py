@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
-from tests.conftest import Cli, Ran, write_noarch
+from tests.conftest import Cli, Ran, environment, write_noarch
 from tests.hub.conftest import CI, OTHER, OWNER, READER, Serve, Served, run
 
 pytest.importorskip("torch", reason="what is published is loaded back")
@@ -385,3 +389,51 @@ def test_build_and_upload_builds_first(serve: Serve, project: Path, publish: Pub
     ran = publish(hub, project, verb="build-and-upload", back=True)
     assert ran.code == 0, ran.err
     assert ran.out.splitlines()[-1] == f"{REPO} v1 at {head(hub)}: published"
+
+
+def test_a_publisher_that_is_killed_leaves_the_branch_as_it_was_or_as_it_is_to_be(
+    serve: Serve, project: Path, cli: Cli, tmp_path: Path, publish: Publish
+) -> None:
+    hub = serve()
+    seen = {done(publish(hub, project, "--json"))["commit"]}
+    variables = {"HF_ENDPOINT": hub.url, "HF_TOKEN": CI, "HF_HOME": str(tmp_path / "hf")}
+    command = (sys.executable, "-m", "hubkernels.cli", "publish", "--project", str(project), "--no-read-back")
+    random = Random(0)  # noqa: S311 - moments, no secret
+    for number in range(60 if os.environ.get("HUBKERNELS_TEST_ALL") else 8):
+        change(project, cli, text=f"\n# {number}\n")
+        with subprocess.Popen(command, env=environment(**variables), stdout=subprocess.DEVNULL) as publisher:
+            time.sleep(random.uniform(0.2, 1.5))
+            publisher.kill()
+        files = {path for path in tree(hub) if path.startswith("build/")}
+        assert len(files) == 10, "all of a commit or nothing"
+        ran = done(publish(hub, project, "--json"))
+        assert ran["status"] in {"uploaded", "no_changes"}
+        assert ran["commit"] not in seen
+        seen.add(ran["commit"])
+    assert len(commits(hub)) == len(set(commits(hub)))
+    hub.check(f"kernels/{REPO}")
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_busy_hub_is_asked_again(serve: Serve, project: Path, publish: Publish, status: int) -> None:
+    """Each path fails once: refs, tree, preupload, the commit."""
+    failed: set[str] = set()
+
+    def wrap(app: Any) -> Any:  # noqa: ANN401 - an ASGI application
+        async def busy(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401
+            path = scope.get("path", "")
+            if path.startswith("/api/kernels") and path not in failed:
+                failed.add(path)
+                headers = [(b"retry-after", b"1"), (b"content-length", b"0")]
+                await send({"type": "http.response.start", "status": status, "headers": headers})
+                await send({"type": "http.response.body"})
+                return
+            await app(scope, receive, send)
+
+        return busy
+
+    hub = serve(wrap=wrap)
+    ran = done(publish(hub, project, "--json"))
+    assert ran["status"] == "uploaded"
+    assert {path.split("/")[5] for path in failed} >= {"refs", "tree", "branch", "preupload", "commit"}
+    assert len(commits(hub)) == 2, "the first is that of main"

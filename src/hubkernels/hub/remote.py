@@ -5,21 +5,28 @@ The one place that knows what the client raises.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from hubkernels.errors import EnvironmentLacksError, HubRefusedError, Problem
 from hubkernels.hub.changes import Changes, RemoteFile
 from hubkernels.hub.offer import Content
 
 if TYPE_CHECKING:
-    from huggingface_hub import HfApi
+    from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationCopy, CommitOperationDelete, HfApi
+
+Answer = TypeVar("Answer")
 
 RepoType = Literal["kernel", "model"]
 
 STALE_PARENT = 412
+_BUSY = frozenset({429, 500, 502, 503, 504})
+_PAUSES_S = (0.5, 2.0, 5.0)
+_LONGEST_S = 30.0
+"""Before a busy Hub is asked again; it may ask for as much."""
 
 
 class RaceLostError(HubRefusedError):
@@ -58,40 +65,41 @@ class Remote:
         """Commit of each branch; None where there is no such repository, or none that may be seen."""
         from huggingface_hub.errors import RepositoryNotFoundError  # noqa: PLC0415 - an extra
 
-        with self._told():
-            try:
-                found = self._api.list_repo_refs(self.repo_id, repo_type=self.repo_type)
-            except RepositoryNotFoundError:
+        try:
+            found = self._ask(lambda: self._api.list_repo_refs(self.repo_id, repo_type=self.repo_type))
+        except HubRefusedError as error:
+            if isinstance(error.__cause__, RepositoryNotFoundError):
                 return None
-            return {branch.name: branch.target_commit for branch in found.branches}
+            raise
+        return {branch.name: branch.target_commit for branch in found.branches}
 
     def create(self, *, private: bool) -> None:
-        with self._told():
-            self._api.create_repo(self.repo_id, repo_type=self.repo_type, private=private or None, exist_ok=True)
+        kind, hidden = self.repo_type, private or None
+        self._ask(lambda: self._api.create_repo(self.repo_id, repo_type=kind, private=hidden, exist_ok=True))
 
     def create_branch(self, name: str) -> None:
-        with self._told():
-            self._api.create_branch(self.repo_id, branch=name, repo_type=self.repo_type, exist_ok=True)
+        kind = self.repo_type
+        self._ask(lambda: self._api.create_branch(self.repo_id, branch=name, repo_type=kind, exist_ok=True))
 
     def files(self, commit: str) -> dict[str, RemoteFile]:
         """Every file of a commit, by path."""
         from huggingface_hub.hf_api import RepoFile  # noqa: PLC0415 - an extra
 
-        with self._told():
-            tree = self._api.list_repo_tree(self.repo_id, recursive=True, revision=commit, repo_type=self.repo_type)
-            return {
-                file.path: RemoteFile(file.path, file.size, file.blob_id, file.lfs.sha256 if file.lfs else None)
-                for file in tree
-                if isinstance(file, RepoFile)
-            }
+        kind = self.repo_type
+        tree = self._ask(
+            lambda: list(self._api.list_repo_tree(self.repo_id, recursive=True, revision=commit, repo_type=kind))
+        )
+        return {
+            file.path: RemoteFile(file.path, file.size, file.blob_id, file.lfs.sha256 if file.lfs else None)
+            for file in tree
+            if isinstance(file, RepoFile)
+        }
 
     def read(self, commit: str, path: str) -> bytes:
         """One file of a commit, kept in the Hub's cache."""
-        from pathlib import Path  # noqa: PLC0415
-
-        with self._told():
-            found = self._api.hf_hub_download(self.repo_id, path, revision=commit, repo_type=self.repo_type)
-            return Path(found).read_bytes()
+        kind = self.repo_type
+        found = self._ask(lambda: self._api.hf_hub_download(self.repo_id, path, revision=commit, repo_type=kind))
+        return Path(found).read_bytes()
 
     def commit(  # noqa: PLR0913 - what a commit is made of
         self,
@@ -103,53 +111,79 @@ class Remote:
         *,
         as_pull_request: bool = False,
     ) -> Committed:
-        """One commit onto ``parent``. Raises RaceLostError where the branch has another head by now."""
-        from huggingface_hub import CommitOperationAdd, CommitOperationDelete  # noqa: PLC0415 - an extra
+        """One commit onto ``parent``. Raises RaceLostError where the branch has another head by now.
 
-        operations: list[CommitOperationAdd | CommitOperationDelete] = [
-            CommitOperationDelete(path, is_folder=False) for path in changes.deleted
-        ]
-        operations += [CommitOperationAdd(path, offered[path].source) for path in (*changes.added, *changes.changed)]
-        with self._told(branch):
-            made = self._api.create_commit(
+        Where the answer to one that was made was lost, the next try finds another head: its own.
+        """
+
+        def send() -> CommitInfo:
+            return self._api.create_commit(
                 self.repo_id,
-                operations,
+                _operations(offered, changes),  # the client marks them: each try has its own
                 commit_message=message,
                 repo_type=self.repo_type,
                 revision=branch,
                 parent_commit=parent,
                 create_pr=as_pull_request or None,
             )
+
+        made = self._ask(send, branch)
         return Committed(made.oid, made.pr_url)
 
-    @contextlib.contextmanager
-    def _told(self, branch: str | None = None) -> Iterator[None]:
-        """Turn what the client raises into an error that names the repository and the way out."""
+    def _ask(
+        self, call: Callable[[], Answer], branch: str | None = None, pauses_s: tuple[float, ...] = _PAUSES_S
+    ) -> Answer:
+        """An answer of the client's; what it raises names the repository and the way out. A busy Hub is asked again."""
         from huggingface_hub.errors import HfHubHTTPError  # noqa: PLC0415 - an extra
 
         try:
-            yield
+            return call()
         except HfHubHTTPError as error:
-            raise self._refused(error, branch) from error
+            if not pauses_s or _status(error) not in _BUSY:
+                raise self._refused(error, branch) from error
+            time.sleep(_wished_s(error) or pauses_s[0])
         except ConnectionError as error:
             raise self._unreachable(error) from error
         except Exception as error:
             if type(error).__module__.partition(".")[0] not in {"httpx", "httpx2", "httpcore"}:
                 raise
             raise self._unreachable(error) from error
+        return self._ask(call, branch, pauses_s[1:])
 
     def _unreachable(self, error: Exception) -> EnvironmentLacksError:
         hint = "is HF_ENDPOINT right, and the network there? HF_HUB_OFFLINE must not be set"
         return EnvironmentLacksError(Problem(f"the Hub cannot be reached: {error}", self._api.endpoint, hint))
 
     def _refused(self, error: Exception, branch: str | None) -> HubRefusedError:
-        status = getattr(getattr(error, "response", None), "status_code", 0)
+        status = _status(error)
         said = getattr(error, "server_message", None) or str(error).splitlines()[0]
         if status == STALE_PARENT:
             what = f"{branch} of {self.repo_id} was changed by another while this was published"
             return RaceLostError(Problem(what, self.url, "publish again: it starts from what is there now"))
         hint = _WAYS_OUT.get(status, "try again; where it persists, ask who runs the Hub")
         return HubRefusedError(Problem(f"the Hub refused ({status}): {said}", self.url, hint))
+
+
+def _operations(
+    offered: Mapping[str, Content], changes: Changes
+) -> list[CommitOperationAdd | CommitOperationDelete | CommitOperationCopy]:
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete  # noqa: PLC0415 - an extra
+
+    sent = (*changes.added, *changes.changed)
+    return [
+        *(CommitOperationDelete(path, is_folder=False) for path in changes.deleted),
+        *(CommitOperationAdd(path, offered[path].source) for path in sent),
+    ]
+
+
+def _status(error: Exception) -> int:
+    return int(getattr(getattr(error, "response", None), "status_code", 0))
+
+
+def _wished_s(error: Exception) -> float | None:
+    """How long the Hub asks to be left alone, where that is no longer than a user would wait."""
+    text = getattr(getattr(error, "response", None), "headers", {}).get("retry-after", "")
+    return min(float(text), _LONGEST_S) if text.isdecimal() else None
 
 
 _WAYS_OUT = {
