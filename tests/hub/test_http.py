@@ -182,7 +182,7 @@ def test_a_range_of_a_file_is_given(serve: Serve, lfs: str, wanted: str, start: 
 @pytest.mark.parametrize("lfs", ["never", "always"])
 def test_what_is_no_range_is_answered_with_the_whole_and_what_is_outside_with_416(serve: Serve, lfs: str) -> None:
     hub = with_file(serve, lfs)
-    for wanted in ("bytes=0-1,5-6", "items=0-1", "bytes=a-b", "bytes=-", "", "bytes=1-2-3"):
+    for wanted in ("bytes=0-1,5-6", "items=0-1", "bytes=a-b", "bytes=-", "", "bytes=1-2-3", f"bytes={'9' * 5000}-"):
         answer = hub.ask("GET", place(hub), Range=wanted)
         assert (answer.status, len(answer.body)) == (200, len(CONTENT))
     for wanted in (f"bytes={len(CONTENT)}-", "bytes=5-2", "bytes=-0"):
@@ -618,6 +618,46 @@ def test_links_are_made_of_no_host_that_is_none(serve: Serve, host: str) -> None
     hub = with_file(serve, "always")
     assert hub.ask("HEAD", f"{PAGE}/resolve/v1/a.so", Host=host).status == 400
     assert hub.ask("HEAD", f"{PAGE}/resolve/v1/a.so", Host="[::1]:5").headers["Location"].startswith("http://[::1]:")
+
+
+@pytest.mark.parametrize("query", ["cursor=-1", "limit=0", "limit=x", f"cursor={'9' * 5000}&limit=5", "limit=99999"])
+def test_a_page_that_is_none_is_another_one(hub: Served, query: str) -> None:
+    for where in ("tree/main", "commits/main"):
+        answer = hub.ask("GET", f"{API}/{where}?{query}")
+        assert (answer.status, len(answer.json()), answer.headers["Link"]) == (200, 1, None)
+
+
+def test_the_link_to_the_next_page_is_one_header(serve: Serve) -> None:
+    hub = with_file(serve, "never")
+    answer = hub.ask("GET", f"{API}/tree/v1?limit=1&recursive=true%0d%0aX:1&a%0d%0aX=1&cursor=0")
+    head = hub.ask("GET", f"{API}/revision/v1").json()["sha"]
+    wanted = f'<{hub.url}{API}/tree/{head}?cursor=1&limit=1&recursive=true%0D%0AX%3A1>; rel="next"'
+    assert (answer.status, answer.headers["Link"]) == (200, wanted)
+
+
+SOMETHING = st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.lists(st.integers(), max_size=2)
+NAMES = ["name", "organization", "type", "visibility", "private", "tag", "message", "startingPoint", "files", "paths"]
+NAMES += ["objects", "operation", "transfers", "oid", "size", "path", "content", "gitIgnore", "expand", "key", "value"]
+ASKED = st.recursive(SOMETHING, lambda one: st.dictionaries(st.sampled_from(NAMES), one | st.lists(one, max_size=2)))
+PLACES = [
+    *("/api/repos/create", "/api/validate-yaml", f"{API}/paths-info/v1", f"{API}/tag/v1", f"{API}/branch/a"),
+    *(f"{API}/preupload/v1", f"{API}/commit/v1"),
+    *(f"{PAGE}.git/info/lfs/objects/{name}" for name in ("batch", "verify")),
+]
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(asked=ASKED, more=ASKED)
+def test_no_body_is_a_failure(hub: Served, asked: object, more: object) -> None:
+    """Whatever a client sends, what it gets says what is wrong with it."""
+    told = {"content-type": "application/json"}
+    for where in PLACES:
+        answer = hub.ask("POST", where, json.dumps(asked).encode(), OWNER, **told)
+        assert answer.status in {200, 400, 403, 404, 409, 413, 422}, (where, answer.body)
+    one = commit(hub, {"key": "file", "value": asked}, {"key": "lfsFile", "value": more}, {"key": more, "value": asked})
+    assert one.status in {400, 404, 422}
+    assert hub.ask("PUT", f"{API}/settings", asked, OWNER).status in {200, 400}
+    assert hub.ask("DELETE", "/api/repos/delete", more, CI).status in {400, 403, 404}
 
 
 def test_something_can_be_put_around_the_application(serve: Serve) -> None:

@@ -7,7 +7,7 @@ import binascii
 import hashlib
 import hmac
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -84,14 +84,15 @@ class Accounts:
         return spelled_alike(organisation) in {spelled_alike(name) for name in self.trusted}
 
 
-def require(account: Account | None, role: str, organisation: str, now: datetime) -> None:
-    """Raises Refusal where the account lacks a role on an organisation."""
+def require(account: Account | None, role: str, organisation: str, now: datetime) -> Account:
+    """Whoever asks, where they have a role on an organisation. Raises Refusal."""
     if account is None:
         raise Refusal(401, f"this needs a token with the role {role} on {organisation}: set HF_TOKEN")
     rank = account.rank(organisation, now)
     if rank <= ROLES.index(role):
         has = f"the role {ROLES[rank - 1]}" if rank else "no role"
         raise Refusal(403, f"this needs the role {role} on {organisation}; the token of {account.user} has {has} there")
+    return account
 
 
 def _token(authorization: str) -> str:
@@ -162,7 +163,3 @@ def _moment(text: str, where: str) -> datetime:
     except ValueError as error:
         raise InputError(Problem(f"{text!r} is no date", where, "the form is 2027-12-31T00:00:00Z")) from error
     return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
-
-
-def users_of(accounts: Accounts) -> Iterator[str]:
-    yield from (account.user for account in accounts.accounts)

@@ -61,7 +61,7 @@ def refused(refusal: Refusal) -> Response:
 def header_text(text: str) -> str:
     """A text that a header can hold: one line of ASCII. What a client sent may stand in it."""
     plain = "".join(character if character.isprintable() else " " for character in text)
-    return plain.encode("ascii", "replace")[:_HEADER_BYTES].decode("ascii")
+    return plain.encode("ascii", "replace")[:_HEADER_BYTES].decode("ascii").strip()
 
 
 def on_refusal(_request: Request, error: Exception) -> Response:

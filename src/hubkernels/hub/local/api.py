@@ -178,8 +178,9 @@ def _named(asked: dict[str, Any], user: str) -> RepoId:
 
 def _private(asked: dict[str, Any]) -> bool | None:
     """What is asked for; None where that is nothing."""
-    if asked.get("visibility") not in {None, "private", "public"}:
-        raise Refusal(400, "a repository is public or private")
-    if "visibility" in asked:
-        return bool(asked["visibility"] == "private")
+    visibility = asked.get("visibility")
+    if visibility is not None:
+        if str(visibility) not in {"private", "public"}:
+            raise Refusal(400, "a repository is public or private")
+        return bool(visibility == "private")
     return bool(asked["private"]) if "private" in asked else None

@@ -21,6 +21,7 @@ from hubkernels.hub.local.repository import Repository
 
 _BODY_MOST = 8 << 20
 _PIECE = 1 << 20
+_RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 
 
@@ -44,17 +45,13 @@ class Site:
         return account
 
     def allow(self, account: Account | None, role: str, owner: str) -> Account:
-        require(account, role, owner, self.clock())
-        if account is None:
-            raise AssertionError
-        return account
+        return require(account, role, owner, self.clock())
 
     def repository(self, request: Request, role: str = "read") -> Asked:
         """Who asks for which repository. One that they may not see is answered as one that is not there."""
-        account = self.account(request)
-        repo = repo_of(request)
-        if role != "read":
-            self.allow(account, role, repo.owner) if account is None else None
+        account, repo = self.account(request), repo_of(request)
+        if account is None and role != "read":
+            self.allow(account, role, repo.owner)
         stored = self.visible(repo, account)
         if role != "read":
             self.allow(account, role, stored.repo.owner)
@@ -136,6 +133,14 @@ async def json_body(request: Request) -> dict[str, Any]:
     return found
 
 
+def objects(asked: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    """A member that is a list of objects; empty where it is missing. Raises Refusal."""
+    found = asked.get(name, [])
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise Refusal(400, f"{name} is no list of objects")
+    return found
+
+
 async def body(request: Request, most: int = _BODY_MOST) -> bytes:
     found = bytearray()
     async for piece in pieces_of(request):
@@ -189,8 +194,9 @@ def content(request: Request, size: int, etag: str, source: Source, headers: Map
 
 def _range(wanted: str, size: int) -> tuple[int, int] | None:
     """Where a range begins and ends. None for what is no single range: it is answered with the whole."""
-    first, dash, last = wanted.removeprefix("bytes=").partition("-")
-    if not wanted.startswith("bytes=") or not dash or not (first + last).isdecimal() or not size:
+    match = _RANGE.fullmatch(wanted)
+    first, last = match.groups() if match else ("", "")
+    if not size or not first + last:
         return None
     if not first:
         return max(0, size - int(last)), size

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from hubkernels.hub.local.answers import Json, Refusal
-from hubkernels.hub.local.asked import Asked, Limits, Site, base_url, flag, json_body, part, pieces_of
+from hubkernels.hub.local.asked import Asked, Limits, Site, base_url, flag, json_body, objects, part, pieces_of
 from hubkernels.hub.local.change import Change, Operation
 from hubkernels.hub.local.content import Pointer, check_oid
 from hubkernels.hub.local.describe import pointer_of
@@ -47,7 +47,7 @@ class Commits:
         rules = _text(git, commit, ".gitignore") if ignore is None else str(ignore)
         attributes = _text(git, commit, _ATTRIBUTES)
         told = []
-        for file in asked.get("files", []):
+        for file in objects(asked, "files"):
             path, size = check_path(file.get("path")), file.get("size")
             if not isinstance(size, int):
                 raise Refusal(400, f"the size of {path} is missing")
@@ -162,7 +162,7 @@ class Incoming:
         raise Refusal(400, f"{key[:80]!r} is no operation of a commit")
 
     def _file(self, path: str, value: dict[str, Any]) -> str:
-        text, encoding = value.get("content"), value.get("encoding", "utf-8")
+        text, encoding = value.get("content"), str(value.get("encoding", "utf-8"))
         long = self.lines.file(text)
         if not isinstance(text, str) or encoding not in {"base64", "utf-8"} or (long and encoding != "base64"):
             raise Refusal(400, f"{path}: its content is a text, in base64 or, when short, as it is")

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from hubkernels.hub.local.answers import Json, Refusal
-from hubkernels.hub.local.asked import Site, attachment, base_url, content, json_body, part, pieces_of, repo_of
+from hubkernels.hub.local.asked import Site, attachment, base_url, content, json_body, objects, part, pieces_of, repo_of
 from hubkernels.hub.local.content import Receiver, check_oid
 from hubkernels.hub.local.hub import Stored
 from hubkernels.hub.local.links import Links
@@ -48,9 +48,9 @@ class Lfs:
     def _batch(self, request: Request, asked: dict[str, Any]) -> Response:
         uploads = asked.get("operation") == "upload"
         stored = self._writable(request) if uploads else self.site.repository(request).stored
-        in_parts = "multipart" in asked.get("transfers", [])
+        in_parts = "multipart" in str(asked.get("transfers", ""))
         told = []
-        for each in asked.get("objects", []):
+        for each in objects(asked, "objects"):
             oid, size = each.get("oid"), each.get("size")
             one: dict[str, Any] = {"oid": oid, "size": size, "authenticated": True}
             try:
@@ -195,10 +195,10 @@ class ContentOrigin:
 
 def _etags(asked: dict[str, Any]) -> dict[int, str]:
     """What the client got for each part, by number."""
-    parts = asked.get("parts")
-    if not isinstance(parts, list) or not all(isinstance(each, dict) for each in parts):
-        raise Refusal(400, "the parts are missing")
-    found = {each.get("partNumber"): str(each.get("etag", "")).strip('"') for each in parts}
-    if not all(isinstance(number, int) and etag.isalnum() for number, etag in found.items()):
-        raise Refusal(400, "a part has a number and an ETag")
+    found: dict[int, str] = {}
+    for each in objects(asked, "parts"):
+        number, etag = each.get("partNumber"), str(each.get("etag", "")).strip('"')
+        if not isinstance(number, int) or not etag.isalnum():
+            raise Refusal(400, "a part has a number and an ETag")
+        found[number] = etag
     return found

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from itertools import islice
 from typing import Any
-from urllib.parse import parse_qs, quote
+from urllib.parse import parse_qs, quote, urlencode
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -17,6 +18,8 @@ from hubkernels.hub.local.asked import Site, base_url, body, commit_asked, flag,
 from hubkernels.hub.local.tree import entries, walk
 
 _REPO = "/api/{kind:kind}/{owner}/{name}"
+_NUMBER = re.compile(r"[0-9]{1,15}")
+_KEPT = frozenset({"recursive", "expand", "limit"})
 _EXPANDED_PAGE = 50
 """Entries of a listing with last commits, which are looked for in the history."""
 
@@ -60,7 +63,7 @@ class Listings:
     def _page(self, request: Request) -> tuple[int, int]:
         """Where a listing begins and how many entries are told of at once."""
         words = (request.query_params.get("cursor", "0"), request.query_params.get("limit", ""))
-        at, most = (int(word) if word.isdecimal() else 0 for word in words)
+        at, most = (int(word) if _NUMBER.fullmatch(word) else 0 for word in words)
         return at, min(most or self.site.limits.page, self.site.limits.page)
 
     async def paths_info(self, request: Request) -> Response:
@@ -87,6 +90,7 @@ def _paged(request: Request, told: list[Any], where: str, following: int | None)
     headers = {}
     if following is not None:
         stem = "/".join(request.url.path.split("/")[:5])
-        kept = "".join(f"&{name}={quote(text)}" for name, text in request.query_params.items() if name != "cursor")
-        headers["Link"] = f'<{base_url(request)}{stem}/{where}?cursor={following}{kept}>; rel="next"'
+        kept = {name: text for name, text in request.query_params.items() if name in _KEPT}
+        query = urlencode({"cursor": following, **kept})
+        headers["Link"] = f'<{base_url(request)}{stem}/{where}?{query}>; rel="next"'
     return Json(told, headers=headers)

@@ -53,7 +53,7 @@ def kind_of(repo_type: object) -> str:
     for kind, name in KINDS.items():
         if repo_type == name or (repo_type is None and kind == "models"):
             return kind
-    raise Refusal(400, f"this Hub keeps kernels and models, and no {repo_type}")
+    raise Refusal(400, f"this Hub keeps kernels and models, and no {str(repo_type)[:80]}")
 
 
 def check_new(repo: RepoId) -> None:
@@ -77,7 +77,7 @@ def is_commit(revision: str) -> bool:
 def check_path(path: object) -> str:
     """A file's path in a repository. Raises Refusal for one that could leave it, or that `git fsck` complains of."""
     if not isinstance(path, str):
-        raise Refusal(400, f"a path is a text, not {path!r}")
+        raise Refusal(400, f"a path is a text, not {str(path)[:80]}")
     reason = _against_path(path)
     if reason:
         raise Refusal(400, f"{path[:200]!r} cannot be a path in a repository: {reason}")
