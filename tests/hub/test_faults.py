@@ -151,7 +151,7 @@ def test_what_was_acknowledged_survives_a_server_that_is_killed(
             told = process.ask("GET", f"{API}/revision/{branch}").json()["sha"]
             assert told == there[0]
             known[branch] = there[::-1][1:]
-        assert not list((folder / "tmp").iterdir())
+        assert not list((folder / ".hubkernels-hub/tmp").iterdir())
         fsck(folder)
     assert all(map(len, known.values()))
     assert process.stop(signal.SIGTERM) == 0
@@ -183,6 +183,16 @@ def test_a_folder_has_one_server(tmp_path: Path, hub: Served, cli: Cli) -> None:
     assert ran.code == 3
     assert f"another server has {tmp_path / 'hub'}" in ran.err
     assert hub.ask("GET", API).status == 200
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path: Path, cli: Cli) -> None:
+    """`hub serve /` emptied /tmp."""
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "tmp/file").touch()
+    ran = cli("hub", "serve", tmp_path)
+    assert ran.code == 2
+    assert f"{tmp_path} is no Hub, and not empty\n  hint: name a new folder for it" in ran.err
+    assert [path.name for path in tmp_path.rglob("*")] == ["tmp", "file"]
 
 
 def test_a_port_that_is_taken_is_said(tmp_path: Path, hub: Served, cli: Cli) -> None:

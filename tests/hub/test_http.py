@@ -73,7 +73,7 @@ RULING: list[tuple[str, str, object]] = [
 
 
 def state(hub: Served) -> set[str]:
-    return {str(path.relative_to(hub.folder)) for path in hub.folder.rglob("*") if "tmp" not in path.parts}
+    return {str(path.relative_to(hub.folder)) for path in hub.folder.rglob("*") if path.name != "tmp"}
 
 
 WITHOUT_THE_ROLE = {None: 401, "hf_wrong": 401, LATE: 401, READER: 403, OTHER: 403}

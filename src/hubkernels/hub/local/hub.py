@@ -13,7 +13,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from hubkernels.errors import EnvironmentLacksError, Problem
+from hubkernels.errors import EnvironmentLacksError, InputError, Problem
 from hubkernels.host.files import disk_errors, read_json_object
 from hubkernels.hub.local.answers import Refusal
 from hubkernels.hub.local.durable import sync_file, write_durably
@@ -22,6 +22,8 @@ from hubkernels.hub.local.names import KINDS, RepoId, check_new
 from hubkernels.hub.local.repository import Repository, initialize
 
 _SETTINGS = "hub.json"
+_OWN = ".hubkernels-hub"
+"""What is in a Hub's folder beside repositories. By its name it is no folder of somebody else: it is emptied."""
 
 
 @dataclass(frozen=True)
@@ -54,12 +56,18 @@ class Hub:
 
     @property
     def scratch(self) -> Path:
-        return self.folder / "tmp"
+        return self.folder / _OWN / "tmp"
 
     def open(self) -> None:
-        """Take the folder and read what is there. Raises EnvironmentLacksError where another server has it."""
+        """Take the folder and read what is there.
+
+        Raises EnvironmentLacksError where another server has it, InputError for a folder of something else.
+        """
         with disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
+            if not (self.folder / _OWN).is_dir() and any(self.folder.iterdir()):
+                raise InputError(Problem(f"{self.folder} is no Hub, and not empty", hint="name a new folder for it"))
+            (self.folder / _OWN).mkdir(exist_ok=True)
             self._take()
             shutil.rmtree(self.scratch, ignore_errors=True)
             self.scratch.mkdir(exist_ok=True)
@@ -75,7 +83,7 @@ class Hub:
             self._only_server.release()
 
     def _take(self) -> None:
-        self._only_server = FileLock(self.folder / "lock", timeout=0)
+        self._only_server = FileLock(self.folder / _OWN / "lock", timeout=0, thread_local=False)
         try:
             self._only_server.acquire()
         except Timeout as error:

@@ -143,8 +143,8 @@ def serve(  # noqa: PLR0913 - what a Hub can be told
     """
     place = address or Address()
     hub = Hub(folder.absolute(), lfs=lfs == "always")
-    hub.open()
     try:
+        hub.open()
         with _listening(place.host, place.port) as api, _listening(place.host, place.content_port) as content:
             port = content.getsockname()[1]
             site = Site(hub, accounts or Accounts(), limits or Limits(), port)
