@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import gzip
 import hashlib
 import http.client
 import json
@@ -633,6 +634,26 @@ def test_the_link_to_the_next_page_is_one_header(serve: Serve) -> None:
     head = hub.ask("GET", f"{API}/revision/v1").json()["sha"]
     wanted = f'<{hub.url}{API}/tree/{head}?cursor=1&limit=1&recursive=true%0D%0AX%3A1>; rel="next"'
     assert (answer.status, answer.headers["Link"]) == (200, wanted)
+
+
+WANT = b"0032want 0000000000000000000000000000000000000000\n"
+
+
+@pytest.mark.parametrize(
+    "sent", [b"x", b"garbage", b"zzzz", b"0000", WANT, WANT + b"00000009done\n", b"fff0" + b"x" * 99]
+)
+def test_what_is_no_request_of_git_is_refused(hub: Served, sent: bytes) -> None:
+    for body, encoding in (
+        (sent, "identity"),
+        (sent, "gzip"),
+        (gzip.compress(sent), "gzip"),
+        (gzip.compress(sent)[:-5], "gzip"),
+    ):
+        answer = hub.ask("POST", f"{PAGE}/git-upload-pack", body, Content_Encoding=encoding)
+        assert answer.status in {200, 400}
+        assert answer.status == 400 or not answer.body.startswith(b"PACK")
+    bomb = gzip.compress(b"0" * (100 << 20))
+    refused(hub.ask("POST", f"{PAGE}/git-upload-pack", bomb, Content_Encoding="gzip"), 413, "more than")
 
 
 SOMETHING = st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.lists(st.integers(), max_size=2)

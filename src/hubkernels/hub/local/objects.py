@@ -14,7 +14,7 @@ from typing import BinaryIO
 from dulwich.object_store import DiskObjectStore
 from dulwich.objects import ObjectID, ShaFile
 
-from hubkernels.hub.local.durable import make_folders, scratch_file, sync_file, sync_folders
+from hubkernels.hub.local.durable import make_folders, scratch_file, sync_all
 
 Pieces = Callable[[], Iterator[bytes]]
 
@@ -168,8 +168,7 @@ class Staging:
 
     def sync(self) -> None:
         """Bring what was added to the disk; before a lock is taken, for this is what takes long."""
-        for oid in tuple(self._unsynced):
-            sync_file(self._new[oid])
+        sync_all(self._new[oid] for oid in self._unsynced)
         self._unsynced.clear()
 
     def publish(self) -> None:
@@ -182,4 +181,4 @@ class Staging:
                 folders |= {*make_folders(target.parent, self.store.folder), target.parent}
                 path.chmod(0o444)
                 path.replace(target)
-        sync_folders(folders)
+        sync_all(folders)

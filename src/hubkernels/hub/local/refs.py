@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hubkernels.hub.local.answers import Refusal
-from hubkernels.hub.local.durable import make_folders, sync_folders, write_durably
+from hubkernels.hub.local.durable import make_folders, sync_all, write_durably
 
 _PACKED = "packed-refs"
 
@@ -40,7 +40,7 @@ class Refs:
     def set(self, name: str, oid: str) -> None:
         path = self.folder / name
         try:
-            sync_folders(make_folders(path.parent, self.folder))
+            sync_all(make_folders(path.parent, self.folder))
             write_durably(path, f"{oid}\n".encode(), self.scratch)
         except (NotADirectoryError, FileExistsError, IsADirectoryError) as error:
             raise Refusal(409, f"{name} clashes with another ref: one is a folder of the other") from error
@@ -52,7 +52,7 @@ class Refs:
             write_durably(self.folder / _PACKED, lines.encode(), self.scratch)
         path = self.folder / name
         path.unlink(missing_ok=True)
-        sync_folders({path.parent})
+        sync_all({path.parent})
         kind = self.folder.joinpath(*name.split("/")[:2])
         with contextlib.suppress(OSError):  # a folder that is left would be in the way of a ref of its name
             for folder in path.parents:
