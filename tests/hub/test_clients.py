@@ -340,6 +340,23 @@ print(len(api.list_repo_commits("org/my-kernel", repo_type="kernel")))
     assert run("git", "-C", hub.git(), "show", "main:a.so").stdout.splitlines()[1] == f"oid sha256:{sha256}"
 
 
+def test_a_model_is_kept_as_a_kernel_is(serve: Serve, client: Client, tmp_path: Path) -> None:
+    hub = serve(lfs="always")
+    program = """
+import sys
+from huggingface_hub import CommitOperationAdd as Add, HfApi, hf_hub_download
+api = HfApi()
+api.create_repo("org/my-model", private=True)
+api.create_commit("org/my-model", [Add("a.safetensors", b"content"), Add("b", b"1")], commit_message="1")
+print(open(hf_hub_download("org/my-model", "a.safetensors"), "rb").read(), api.model_info("org/my-model").private)
+api.update_repo_settings("org/my-model", private=False)
+"""
+    assert client(hub, program, HF_HUB_DISABLE_XET="1").splitlines()[-1] == "b'content' True"
+    assert run("git", "clone", "-q", f"{hub.url}/org/my-model", tmp_path / "copy").returncode == 0
+    assert (tmp_path / "copy/a.safetensors").read_text().startswith("version https://git-lfs.github.com")
+    hub.check("models/org/my-model")
+
+
 def test_a_repository_is_cloned_and_fetched(hub: Served, tmp_path: Path) -> None:
     head = commit(hub, add("build/a.so", os.urandom(100_000)), add("NOTES.md", b"# Card\r\n"))
     for suffix in ("", ".git"):
