@@ -437,3 +437,18 @@ def test_a_busy_hub_is_asked_again(serve: Serve, project: Path, publish: Publish
     assert ran["status"] == "uploaded"
     assert {path.split("/")[5] for path in failed} >= {"refs", "tree", "branch", "preupload", "commit"}
     assert len(commits(hub)) == 2, "the first is that of main"
+
+
+def test_a_model_repository_of_old_takes_it_too(serve: Serve, project: Path, publish: Publish) -> None:
+    hub = serve()
+    ran = done(publish(hub, project, "--json", "--repo-type", "model", back=True))
+    assert (ran["status"], ran["url"], ran["read_back"]) == ("uploaded", f"{hub.url}/{REPO}", [])
+    assert f"build/{CPU}/op.py" in hub.api().list_repo_files(REPO, revision="v1")
+
+
+def test_a_proposal_is_read_back_too(serve: Serve, project: Path, publish: Publish, cli: Cli) -> None:
+    hub = serve()
+    done(publish(hub, project, "--json"))
+    change(project, cli)
+    ran = done(publish(hub, project, "--json", "--create-pr", token=READER, back=True))
+    assert [each["variant"] for each in ran["read_back"]] == [CPU]
