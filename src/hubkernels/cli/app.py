@@ -26,6 +26,7 @@ from hubkernels.cli import (
     hub,
     init,
     list_variants,
+    pins,
     plan,
     publish,
     shell,
@@ -58,6 +59,9 @@ app.add_typer(hub.app, name="hub")
 app.command("publish", short_help="Publish what is built to a Hub, and read it back.")(publish.publish)
 app.command("build-and-upload", hidden=True)(publish.build_and_publish)
 app.command("upload", hidden=True, help="The same as `publish`.")(publish.publish)
+app.command("lock", short_help="Pin kernels to commits and hashes.")(pins.lock)
+app.command("prefetch", short_help="Fetch pinned kernels, to load without a network.")(pins.prefetch)
+app.command("audit", short_help="Tell what is known of each pinned kernel.")(pins.audit)
 app.command("hash", short_help="Write digests into metadata.json.")(hash_artifacts)
 app.command("devshell", short_help="Start a shell with a variant's compiler and flags.")(shell.devshell)
 app.command("testshell", short_help="Build, then start a shell where kernels load.")(shell.serve)

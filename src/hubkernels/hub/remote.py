@@ -23,6 +23,7 @@ Answer = TypeVar("Answer")
 RepoType = Literal["kernel", "model"]
 
 STALE_PARENT = 412
+_NO_ORGANIZATION = 404
 _BUSY = frozenset({429, 500, 502, 503, 504})
 _PAUSES_S = (0.5, 2.0, 5.0)
 _LONGEST_S = 30.0
@@ -42,11 +43,17 @@ class Committed:
 
 
 class Remote:
-    """A repository, which need not exist. token: of the Hub; None takes what `hf auth login` left."""
+    """A repository, which need not exist. token: of the Hub; None takes what `hf auth login` left.
 
-    def __init__(self, repo_id: str, repo_type: RepoType = "kernel", token: str | None = None) -> None:
+    cache: folder for what is read; None is the Hub client's own.
+    """
+
+    def __init__(
+        self, repo_id: str, repo_type: RepoType = "kernel", token: str | None = None, cache: Path | None = None
+    ) -> None:
         self.repo_id = repo_id
         self.repo_type: RepoType = repo_type
+        self._cache = cache
         self._api = _client(token)
 
     @property
@@ -73,6 +80,27 @@ class Remote:
             raise
         return {branch.name: branch.target_commit for branch in found.branches}
 
+    def commit_of(self, revision: str) -> str:
+        """The commit of a branch, a tag or a commit, in full."""
+        kind = self.repo_type
+        found = self._ask(lambda: self._api.repo_info(self.repo_id, repo_type=kind, revision=revision).sha)
+        if not found:
+            raise HubRefusedError(Problem(f"the Hub does not tell which commit {revision} is", self.url))
+        return found
+
+    def is_of_trusted_publisher(self) -> bool:
+        """Whether the Hub vouches for the owner: what the client asks before it loads a kernel. Of users it never does.
+
+        Raises EnvironmentLacksError where it cannot be asked.
+        """
+        try:
+            owner = self._ask(lambda: self._api.get_organization_overview(self.repo_id.partition("/")[0]))
+        except HubRefusedError as error:
+            if _status(error.__cause__) != _NO_ORGANIZATION:
+                raise
+            return False
+        return getattr(owner, "trustedKernelPublisher", False) is True
+
     def create(self, *, private: bool) -> None:
         kind, hidden = self.repo_type, private or None
         self._ask(lambda: self._api.create_repo(self.repo_id, repo_type=kind, private=hidden, exist_ok=True))
@@ -97,9 +125,16 @@ class Remote:
 
     def read(self, commit: str, path: str) -> bytes:
         """One file of a commit, kept in the Hub's cache."""
-        kind = self.repo_type
-        found = self._ask(lambda: self._api.hf_hub_download(self.repo_id, path, revision=commit, repo_type=kind))
+        kind, cache = self.repo_type, self._cache
+        found = self._ask(
+            lambda: self._api.hf_hub_download(self.repo_id, path, revision=commit, repo_type=kind, cache_dir=cache)
+        )
         return Path(found).read_bytes()
+
+    def fetch(self, commit: str) -> None:
+        """Every file of a commit into the Hub's cache. What is there already is not read again."""
+        kind, cache = self.repo_type, self._cache
+        self._ask(lambda: self._api.snapshot_download(self.repo_id, repo_type=kind, revision=commit, cache_dir=cache))
 
     def commit(  # noqa: PLR0913 - what a commit is made of
         self,
@@ -134,7 +169,7 @@ class Remote:
         self, call: Callable[[], Answer], branch: str | None = None, pauses_s: tuple[float, ...] = _PAUSES_S
     ) -> Answer:
         """An answer of the client's; what it raises names the repository and the way out. A busy Hub is asked again."""
-        from huggingface_hub.errors import HfHubHTTPError  # noqa: PLC0415 - an extra
+        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError  # noqa: PLC0415 - an extra
 
         try:
             return call()
@@ -142,7 +177,7 @@ class Remote:
             if not pauses_s or _status(error) not in _BUSY:
                 raise self._refused(error, branch) from error
             time.sleep(_wished_s(error) or pauses_s[0])
-        except ConnectionError as error:
+        except (ConnectionError, LocalEntryNotFoundError) as error:
             raise self._unreachable(error) from error
         except Exception as error:
             if type(error).__module__.partition(".")[0] not in {"httpx", "httpx2", "httpcore"}:
@@ -176,7 +211,7 @@ def _operations(
     ]
 
 
-def _status(error: Exception) -> int:
+def _status(error: BaseException | None) -> int:
     return int(getattr(getattr(error, "response", None), "status_code", 0))
 
 

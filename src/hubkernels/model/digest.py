@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 
 ALGORITHM = "sha256"
 SIGNATURE = "metadata.json.sigstore"
@@ -28,7 +28,7 @@ def hashed_files(folder: Path) -> Iterator[str]:
             yield name.as_posix()
 
 
-def is_bytecode(name: Path) -> bool:
+def is_bytecode(name: PurePath) -> bool:
     return "__pycache__" in name.parts or name.suffix == ".pyc"
 
 

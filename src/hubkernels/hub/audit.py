@@ -1,0 +1,96 @@
+"""Auditing: what is known of each pinned kernel, of the files in the cache alone. Asks no Hub."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hubkernels.errors import HubkernelsError, Problem
+from hubkernels.hub.cached import Cached
+from hubkernels.hub.hashes import Described, describe, metadata_of
+from hubkernels.hub.prefetch import promised_of, wrong_files
+from hubkernels.hub.signature import SignatureState, signature_state
+from hubkernels.model.lock import Lock, Pin, dependency_to_json, words
+
+
+@dataclass(frozen=True)
+class AuditedVariant:
+    """commit, dirty: of the sources that it was built of; None where its metadata do not tell."""
+
+    tag: str
+    signature: SignatureState
+    has_digest: bool
+    license: str | None
+    commit: str | None
+    dirty: bool | None
+
+    def __str__(self) -> str:
+        sources = f"sources {self.commit[:12]}" if self.commit else "sources unknown"
+        parts = (
+            "digest" if self.has_digest else "no digest",
+            {"unsigned": "unsigned", "not verified": "signature not verified"}[self.signature],
+            f"{sources}, with uncommitted files" if self.dirty else sources,
+            self.license or "no licence",
+        )
+        return f"{self.tag}: {'; '.join(parts)}"
+
+
+@dataclass(frozen=True)
+class Audited:
+    """One pinned kernel. files: how many are in the cache. by_lock: whether the lock has hashes of them."""
+
+    pin: Pin
+    files: int
+    by_lock: bool
+    variants: tuple[AuditedVariant, ...]
+    problems: tuple[Problem, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kernel": dependency_to_json(self.pin.dependency),
+            "commit": self.pin.commit,
+            "files": self.files,
+            "hashes": "lock" if self.by_lock else "digest",
+            "variants": [dict(vars(each)) for each in self.variants],
+            "problems": [{"what": each.what, "where": each.where} for each in self.problems],
+        }
+
+
+def audit(lock: Lock, cache: Path) -> tuple[Audited, ...]:
+    """Each kernel of a lock, with every file that is not as the lock and its variant's digest have it."""
+    return tuple(_audit(lock, Cached(pin, cache)) for pin in lock.pins)
+
+
+def _audit(lock: Lock, cached: Cached) -> Audited:
+    pin, where = cached.pin, str(cached.snapshot)
+    by_lock = lock.files is not None
+    if not cached.snapshot.is_dir():
+        missing = Problem(
+            f"{words(pin.dependency)} at {pin.commit} is not in the cache", where, "`kernel-builder prefetch`"
+        )
+        return Audited(pin, 0, by_lock, (), (missing,))
+    paths = cached.hashes()
+    try:
+        problems = wrong_files(cached, promised_of(lock, pin))
+        variants = [describe(path, cached.read(path), where) for path in metadata_of(paths)]
+    except HubkernelsError as failure:
+        return Audited(pin, len(paths), by_lock, (), failure.problems)
+    found = tuple(_variant(each, cached.snapshot / each.place) for each in variants)
+    return Audited(pin, len(paths), by_lock, found, problems)
+
+
+def _variant(described: Described, folder: Path) -> AuditedVariant:
+    metadata = described.metadata
+    provenance = metadata.get("provenance")
+    kernel = provenance.get("kernel") if isinstance(provenance, dict) else None
+    sources = kernel if isinstance(kernel, dict) else {}
+    commit, dirty, licence = sources.get("commit", sources.get("sha")), sources.get("dirty"), metadata.get("license")
+    return AuditedVariant(
+        described.tag,
+        signature_state(folder),
+        described.algorithm is not None,
+        licence if isinstance(licence, str) else None,
+        commit if isinstance(commit, str) else None,
+        dirty if isinstance(dirty, bool) else None,
+    )

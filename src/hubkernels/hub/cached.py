@@ -1,0 +1,76 @@
+"""The Hub's cache on this machine: where the client looks for a pinned kernel, and what is there of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from hubkernels.errors import EnvironmentLacksError, Problem
+from hubkernels.host.files import disk_errors, hash_file, write_atomically
+from hubkernels.model.digest import is_bytecode
+from hubkernels.model.lock import Files, Pin
+
+
+def hub_cache() -> Path:
+    """The folder of the Hub's client, as its own variables say."""
+    try:
+        from huggingface_hub import constants  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        what = "pinned kernels need the Hub's client, huggingface_hub"
+        raise EnvironmentLacksError(Problem(what, hint="pip install 'hubkernels[client]'")) from error
+    return Path(constants.HF_HUB_CACHE)
+
+
+@dataclass(frozen=True)
+class Cached:
+    """One commit of a kernel in a cache, which need not be there."""
+
+    pin: Pin
+    cache: Path
+
+    @property
+    def repository(self) -> Path:
+        return self.cache / "--".join(("kernels", *self.pin.dependency.repo_id.split("/")))
+
+    @property
+    def snapshot(self) -> Path:
+        """The folder that the client loads from: links to files that commits share."""
+        return self.repository / "snapshots" / self.pin.commit
+
+    def hashes(self) -> Files:
+        """SHA-256 of every file that is there, but for the bytecode that Python writes beside what it imports."""
+        return {path: hash_file(self.snapshot / path) for path in sorted(self._paths())}
+
+    def _paths(self) -> Iterable[str]:
+        for folder, folders, names in os.walk(self.snapshot):
+            folders.sort()
+            for name in names:
+                path = Path(folder, name)
+                inner = PurePosixPath(path.relative_to(self.snapshot).as_posix())
+                if path.is_file() and not is_bytecode(inner):  # a link to nothing is a file that is missing
+                    yield str(inner)
+
+    def read(self, path: str) -> bytes:
+        return (self.snapshot / path).read_bytes()
+
+    def discard(self, wrong: Iterable[str]) -> None:
+        """Remove the snapshot, and the bytes of these files of it, which commits share: nobody is to load them.
+
+        The snapshot goes first, and the client's listing of it last: a part of one is never taken for the whole.
+        """
+        blobs = (self.repository / "blobs").resolve()
+        with disk_errors(self.snapshot):
+            places = [(self.snapshot / path).resolve() for path in wrong]
+            if self.snapshot.exists():
+                shutil.rmtree(self.snapshot)
+            for place in places:
+                if place.is_relative_to(blobs):
+                    place.unlink(missing_ok=True)
+            (self.repository / "trees" / f"{self.pin.commit}.json").unlink(missing_ok=True)
+
+    def name_version(self, version: int) -> None:
+        """What `get_kernel(version=N)` looks up without a network."""
+        write_atomically(self.repository / "refs" / f"v{version}", self.pin.commit.encode())
