@@ -27,6 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "export": {"errors", "model", "host", "config", "toolchain", "build", "check"},
     "init": {"errors", "model", "host"},
     "hub": {"errors", "model", "host", "config", "toolchain", "build", "check"},
+    "runtime": {"errors", "model"},
     "cli": {
         *("errors", "model", "host", "config", "abi", "toolchain"),
         *("build", "check", "bench", "export", "init", "hub"),
@@ -175,6 +176,13 @@ def test_the_command_line_starts_without_the_slow_imports() -> None:
     code = f"import sys, hubkernels.cli; print([name for name in {slow} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_runtime_is_imported_without_torch_and_the_clients() -> None:
+    slow = ("torch", "kernels", "huggingface_hub")
+    code = f"import sys, hubkernels.runtime; print([name for name in {slow} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
 
 
 def test_a_verb_imports_no_library_for_schemas() -> None:
