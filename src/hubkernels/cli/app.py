@@ -25,12 +25,14 @@ from hubkernels.cli import (
     export,
     hub,
     init,
+    keygen,
     list_variants,
     pins,
     plan,
     publish,
     shell,
     update_build,
+    verify_signature,
 )
 from hubkernels.cli.checks import ALIASES
 from hubkernels.cli.console import fail, note
@@ -62,6 +64,10 @@ app.command("upload", hidden=True, help="The same as `publish`.")(publish.publis
 app.command("lock", short_help="Pin kernels to commits and hashes.")(pins.lock)
 app.command("prefetch", short_help="Fetch pinned kernels, to load without a network.")(pins.prefetch)
 app.command("audit", short_help="Tell what is known of each pinned kernel.")(pins.audit)
+app.command("verify-signature", short_help="Check who signed a kernel, and its files.")(
+    verify_signature.verify_signature
+)
+app.command("keygen", short_help="Make a key to sign with where there is no network.")(keygen.keygen)
 app.command("hash", short_help="Write digests into metadata.json.")(hash_artifacts)
 app.command("devshell", short_help="Start a shell with a variant's compiler and flags.")(shell.devshell)
 app.command("testshell", short_help="Build, then start a shell where kernels load.")(shell.serve)

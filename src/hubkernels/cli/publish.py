@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_format
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
     from hubkernels.hub.publish import Published
     from hubkernels.hub.read_back import ReadBack
+    from hubkernels.hub.sign import Signer
+
+SIGN_KEY = "HUBKERNELS_SIGN_KEY"
 
 RepoId = Annotated[
     str | None, typer.Option("--repo-id", metavar="OWNER/NAME", help="Repository; general.hub.repo-id by default.")
@@ -33,6 +37,10 @@ AllowDirty = Annotated[
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Tell what would change, by variant; change nothing.")]
 OutputJson = Annotated[Path | None, typer.Option("--output-json", metavar="FILE", help="Write what was done here.")]
+Sign = Annotated[bool, typer.Option("--sign", help="Sign as the CI job that this runs in: sigstore, no key.")]
+SignKey = Annotated[
+    Path | None, typer.Option("--sign-key", metavar="FILE", help=f"Sign with this key of `keygen`; else {SIGN_KEY}.")
+]
 NoReadBack = Annotated[
     bool, typer.Option("--no-read-back", help="Do not load what was published with the stock client.")
 ]
@@ -48,6 +56,8 @@ def publish(  # noqa: PLR0913, PLR0917 - one parameter an option
     create_pr: CreatePr = False,
     allow_dirty: AllowDirty = False,
     dry_run: DryRun = False,
+    sign: Sign = False,
+    sign_key: SignKey = None,
     no_read_back: NoReadBack = False,
     output_json: OutputJson = None,
     project: ProjectFolder = HERE,
@@ -61,7 +71,9 @@ def publish(  # noqa: PLR0913, PLR0917 - one parameter an option
     from hubkernels.hub.read_back import read_back  # noqa: PLC0415
     from hubkernels.hub.remote import Remote  # noqa: PLC0415
 
-    wishes = Wishes(tuple(variant or ()), repo_id, branch, private, create_pr, allow_dirty)
+    wishes = Wishes(
+        tuple(variant or ()), repo_id, branch, private, create_pr, allow_dirty, _signer(sign_key, keyless=sign)
+    )
     builder, target = open_target(project, packages)
     if repo_id and len(target.packages) > 1:
         names = ", ".join(package.name for package in target.packages)
@@ -117,6 +129,19 @@ def build_and_publish(  # noqa: PLR0913, PLR0917 - one parameter an option
         project=project,
         quiet=quiet,
     )
+
+
+def _signer(key: Path | None, *, keyless: bool) -> Signer | None:
+    """Who signs: what the command line says, else the key that the environment names."""
+    from hubkernels.hub.sign_key import PASSWORD, read_signer  # noqa: PLC0415 - `--help` does without
+    from hubkernels.hub.sign_keyless import ambient_signer  # noqa: PLC0415
+
+    if keyless and key:
+        raise InputError(Problem("--sign signs without a key, and --sign-key names one", hint="leave one of them out"))
+    if keyless:
+        return ambient_signer()
+    file = key or (Path(named) if (named := os.environ.get(SIGN_KEY)) else None)
+    return read_signer(file, os.environ.get(PASSWORD)) if file else None
 
 
 def _tell(done: Published) -> None:

@@ -13,6 +13,7 @@ from hubkernels.errors import CheckFailedError, InputError, Problem
 from hubkernels.hub.offer import Content, Offered, read_offer
 from hubkernels.hub.publish import Publication
 from hubkernels.hub.refusals import local_reasons
+from hubkernels.hub.sign import Signer
 from hubkernels.model.client import REPO_ID, REPO_RULE, is_branch
 from hubkernels.model.project import Package
 
@@ -27,6 +28,7 @@ class Wishes:
     private: bool = False
     as_pull_request: bool = False
     allow_dirty: bool = False
+    signer: Signer | None = None
 
 
 def repository_of(package: Package, wishes: Wishes) -> str:
@@ -56,7 +58,14 @@ def prepare(builder: Builder, package: Package, wishes: Wishes) -> Publication:
     if problems:
         raise CheckFailedError(*problems)
     version = offered[0].metadata["version"]
-    return Publication(offered, branch or f"v{version}", _benchmarks(package), wishes.private, wishes.as_pull_request)
+    return Publication(
+        offered,
+        branch or f"v{version}",
+        _benchmarks(package),
+        wishes.private,
+        wishes.as_pull_request,
+        wishes.signer,
+    )
 
 
 def _outdated(builder: Builder, package: Package, offered: Sequence[Offered]) -> Iterator[Problem]:

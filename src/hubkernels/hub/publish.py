@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ from hubkernels.hub.changes import Changes, RemoteFile, compare
 from hubkernels.hub.offer import BUILD, Content, Offered
 from hubkernels.hub.promises import refuse_broken_promises
 from hubkernels.hub.remote import Committed, RaceLostError, Remote
+from hubkernels.hub.sign import Read, Signer, signature_path, signed, stays_signed, with_signatures
 from hubkernels.model.artifact import METADATA
 
 MAIN = "main"
@@ -22,13 +23,17 @@ Status = Literal["no_changes", "uploaded", "pull_request_created", "would_upload
 
 @dataclass(frozen=True)
 class Publication:
-    """What is to be published, where. more: files beside the artifacts, by path, such as benchmarks."""
+    """What is to be published, where. more: files beside the artifacts, by path, such as benchmarks.
+
+    signer: who signs the metadata; None leaves good signatures that are there.
+    """
 
     variants: tuple[Offered, ...]
     branch: str
     more: Mapping[str, Content]
     private: bool = False
     as_pull_request: bool = False
+    signer: Signer | None = None
 
     @property
     def files(self) -> dict[str, Content]:
@@ -67,11 +72,15 @@ class Published:
 
 @dataclass(frozen=True)
 class _Look:
-    """A branch as it was found. head: what a commit goes onto. new: whether the branch is yet to be made."""
+    """A branch as it was found. head: what a commit goes onto. new: whether the branch is yet to be made.
+
+    start: of a branch that is not there, the commit that it would begin at, whose files are these.
+    """
 
     head: str | None
     new: bool
     files: Mapping[str, RemoteFile]
+    start: str | None = None
 
 
 def publish(publication: Publication, remote: Remote) -> Published:
@@ -112,9 +121,8 @@ def _publish_once(publication: Publication, remote: Remote) -> Published:
         return _published(publication, remote, "no_changes", look.head, look.head, changes)
     pull_request = publication.as_pull_request
     message = f"Publish {', '.join(each.tag for each in publication.variants)}"
-    made = remote.commit(
-        publication.branch, look.head, message, publication.files, changes, as_pull_request=pull_request
-    )
+    files = publication.files | signed(publication.variants, changes, publication.signer)
+    made = remote.commit(publication.branch, look.head, message, files, changes, as_pull_request=pull_request)
     status: Status = "pull_request_created" if pull_request else "uploaded"
     return _published(publication, remote, status, made.commit, look.head, changes, made)
 
@@ -138,7 +146,7 @@ def _look(publication: Publication, remote: Remote) -> _Look:
     if head is not None:
         return _Look(head, new=False, files=remote.files(head))
     start = branches.get(MAIN)
-    return _Look(None, new=True, files=remote.files(start) if start else {})
+    return _Look(None, new=True, files=remote.files(start) if start else {}, start=start)
 
 
 def _make_branch(publication: Publication, remote: Remote) -> _Look:
@@ -154,25 +162,38 @@ def _changes(publication: Publication, remote: Remote, look: _Look) -> Changes:
     offered = publication.files
     ours = (BUILD,) if look.new else tuple(each.place for each in publication.variants)
     benchmarks = any(path.startswith("benchmarks/") for path in publication.more)
+    signatures = {signature_path(each) for each in publication.variants}
 
     def is_ours(path: str) -> bool:
+        if path in signatures:  # decided on when it is known what becomes of the metadata
+            return False
         stale_benchmark = benchmarks and path.startswith("benchmarks/benchmark") and path.count("/") == 1
         return stale_benchmark or any(path.startswith(f"{place}/") for place in ours)
 
     found = compare(offered, look.files, is_ours)
-    if look.head is None:
-        return found
-    if not look.new:
+    if not look.new and look.head is not None:
         refuse_broken_promises(publication.variants, remote, look.head, look.files)
-    return _without_mere_stamps(publication.variants, remote, look.head, found)
+    start = look.head or look.start or ""  # where there is nothing, nothing is read
+
+    def read(path: str) -> bytes:
+        return remote.read(start, path)
+
+    found = _without_mere_stamps(publication, look, found, read)
+    return with_signatures(publication.variants, found, look.files, publication.signer, read)
 
 
-def _without_mere_stamps(variants: Iterable[Offered], remote: Remote, head: str, found: Changes) -> Changes:
-    """The same content at a later commit of the sources is not published again, unless it was dirty before."""
-    for each in variants:
+def _without_mere_stamps(publication: Publication, look: _Look, found: Changes, read: Read) -> Changes:
+    """The same content at a later commit of the sources is not published again, unless it was dirty before.
+
+    Nor unless it is to be signed, and is not: then what is signed is what was built now.
+    """
+    for each in publication.variants:
         name = f"{each.place}/{METADATA}"
         touched = [path for path in (*found.added, *found.changed, *found.deleted) if path.startswith(f"{each.place}/")]
-        if touched == [name] and name in found.changed and _says_the_same(remote.read(head, name), each):
+        if touched != [name] or name not in found.changed:
+            continue
+        before = read(name)
+        if _says_the_same(before, each) and stays_signed(each, before, look.files, publication.signer, read):
             rest = tuple(path for path in found.changed if path != name)
             found = replace(found, changed=rest, kept=tuple(sorted((*found.kept, name))))
     return found

@@ -6,7 +6,7 @@ The one place that knows what the client raises.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
@@ -135,6 +135,17 @@ class Remote:
         """Every file of a commit into the Hub's cache. What is there already is not read again."""
         kind, cache = self.repo_type, self._cache
         self._ask(lambda: self._api.snapshot_download(self.repo_id, repo_type=kind, revision=commit, cache_dir=cache))
+
+    def snapshot(self, commit: str, patterns: Sequence[str]) -> Path:
+        """The files of a commit that fit a pattern, in the Hub's cache; tells the folder that stands for its top."""
+        kind, cache, chosen = self.repo_type, self._cache, list(patterns)
+        return Path(
+            self._ask(
+                lambda: self._api.snapshot_download(
+                    self.repo_id, repo_type=kind, revision=commit, allow_patterns=chosen, cache_dir=cache
+                )
+            )
+        )
 
     def commit(  # noqa: PLR0913 - what a commit is made of
         self,

@@ -1,0 +1,58 @@
+"""`kernel-builder verify-signature`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hubkernels.cli.console import columns, say_json
+from hubkernels.cli.options import Json
+from hubkernels.errors import CheckFailedError, Problem
+
+if TYPE_CHECKING:
+    from hubkernels.hub.sign_state import SignatureState
+
+POLICY = "HUBKERNELS_SIGN_POLICY"
+
+Kernel = Annotated[
+    str, typer.Argument(metavar="FOLDER|OWNER/NAME@COMMIT", help="Variants that are here, or those of a commit.")
+]
+PolicyFile = Annotated[
+    Path | None,
+    typer.Option("--policy", metavar="FILE", help=f"Who may sign; else {POLICY}, else as `kernels` has it."),
+]
+
+
+def verify_signature(kernel: Kernel, policy: PolicyFile = None, json: Json = False) -> None:
+    """Check that each variant was signed by who may, and that no file was changed since; asks no other server."""
+    from hubkernels.hub.published import find_published  # noqa: PLC0415 - `--help` does without
+    from hubkernels.hub.sign_policy import read_policy  # noqa: PLC0415
+    from hubkernels.hub.sign_state import signature_state  # noqa: PLC0415
+
+    named = os.environ.get(POLICY)
+    wanted = read_policy(policy or (Path(named) if named else None))
+    states = {tag: signature_state(folder, wanted) for tag, folder in find_published(kernel).items()}
+    if json:
+        say_json([_as_json(tag, state) for tag, state in states.items()])
+    else:
+        columns([(tag, state.status, state.signer or "") for tag, state in states.items()])
+    wrong = [Problem(str(state), tag, _WAYS_OUT[state.status]) for tag, state in states.items() if not state.good]
+    if wrong:
+        raise CheckFailedError(*wrong)
+
+
+_WAYS_OUT = {
+    "unsigned": "publish it with --sign or --sign-key",
+    "unreadable": "publish it again with --sign or --sign-key",
+    "other content": "do not load it; ask who published it, or publish it again and sign",
+    "other signer": "where you trust who signed, name them in the policy: docs/signing.md",
+    "invalid": "do not load it; ask who published it",
+    "files changed": "do not load it; download it again, and where it persists ask who published it",
+}
+
+
+def _as_json(tag: str, state: SignatureState) -> dict[str, str | None]:
+    return {"variant": tag, "status": state.status, "signer": state.signer, "reason": state.reason}
