@@ -32,6 +32,7 @@ from hubkernels.cli import (
     publish,
     shell,
     update_build,
+    verify,
     verify_signature,
 )
 from hubkernels.cli.checks import ALIASES
@@ -64,6 +65,7 @@ app.command("upload", hidden=True, help="The same as `publish`.")(publish.publis
 app.command("lock", short_help="Pin kernels to commits and hashes.")(pins.lock)
 app.command("prefetch", short_help="Fetch pinned kernels, to load without a network.")(pins.prefetch)
 app.command("audit", short_help="Tell what is known of each pinned kernel.")(pins.audit)
+app.command("verify", short_help="Rebuild what was published, and compare.")(verify.verify)
 app.command("verify-signature", short_help="Check who signed a kernel, and its files.")(
     verify_signature.verify_signature
 )

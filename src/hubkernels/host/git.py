@@ -108,6 +108,26 @@ def find_repository(folder: Path, environment: Mapping[str, str]) -> Repository:
     return Repository(Path(os.path.realpath(found.output.rstrip("\n"))), environment)
 
 
+def check_out(source: str, commit: str, folder: Path, environment: Mapping[str, str]) -> None:
+    """One commit of another repository, in a new folder. source: its address, or its folder as a full path.
+
+    Nobody is asked for a password, and no submodule is fetched. Raises EnvironmentLacksError where it is not to be had.
+    """
+    folder.mkdir(parents=True)
+    silent = {**environment, "GIT_TERMINAL_PROMPT": "0"}
+    made = _git(folder, silent, "init", "--quiet")
+    if made.status == 0:
+        made = _git(folder, silent, "fetch", "--quiet", "--no-tags", "--depth", "1", "--", source, commit)
+    if made.status:  # a server need not give a commit that no branch is at
+        made = _git(folder, silent, "fetch", "--quiet", "--no-tags", "--", source, "+refs/*:refs/fetched/*")
+    if made.status == 0:
+        made = _git(folder, silent, "checkout", "--quiet", "--detach", commit)
+    if made.status:
+        hint = "name a checkout or an address that has it: --source DIR|URL"
+        what = f"git does not get the commit {commit}: {made.errors.strip()}"
+        raise EnvironmentLacksError(Problem(what, source, hint))
+
+
 def _git(folder: Path, environment: Mapping[str, str], *words: str) -> Finished:
     own = {name: value for name, value in environment.items() if name not in _OF_A_HOOK}
     return run(("git", "--no-optional-locks", "-C", folder, *words), env={**own, "LC_ALL": "C"})
