@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import shutil
 import stat
@@ -20,6 +21,8 @@ from tests.hub.conftest import CI, Serve, Served, run
 from tests.hub.test_publish import commit_all
 
 pytest.importorskip("sigstore", reason="an extra: keys and bundles are its dependencies'")
+
+from tests.hub.own_sigstore import OwnSigstore
 
 REPO = "org/my-table"
 HUB = '[general.hub]\nrepo-id = "org/my-table"\n'
@@ -122,6 +125,13 @@ def test_a_bundle_is_in_sigstore_s_form(keys: Path, variant: Path) -> None:
     assert found.media_type == "application/vnd.dev.sigstore.bundle.v0.3+json"
     assert found.verification_material.public_key is not None
     assert found.message_signature is not None
+
+
+def test_the_stock_client_calls_a_bundle_without_a_certificate_invalid(keys: Path, variant: Path) -> None:
+    """It knows workflows alone, and says so without a network; where it learns of keys, this test is to be turned."""
+    verify = pytest.importorskip("kernels.verify")
+    sign(variant, keys / "ours")
+    assert isinstance(verify.verify_variant(variant), verify.VerificationResult.SignatureBundleInvalid)
 
 
 def test_openssl_agrees_with_a_signature(keys: Path, variant: Path, tmp_path: Path) -> None:
@@ -286,6 +296,118 @@ def test_keyless_signing_says_what_a_job_lacks(monkeypatch: pytest.MonkeyPatch) 
         ambient_signer()
 
 
+# Workflows, of a sigstore of one's own: the same reader, with another trust root.
+
+REPOSITORY = "https://github.com/org/kernels"
+WORKFLOW = f"{REPOSITORY}/.github/workflows/release.yaml@refs/heads/main"
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> OwnSigstore:
+    """Beside it a policy, which allows one workflow that it signs as."""
+    found = OwnSigstore()
+    (tmp_path / "root.json").write_text(found.trust_root(), encoding="utf-8")
+    policy = """\
+[[workflow]]
+repository = "org/kernels"
+workflow = ["other.yaml@refs/heads/main", "release.yaml@refs/heads/main"]
+[sigstore]
+trust-root = "root.json"
+"""
+    (tmp_path / "policy.toml").write_text(policy, encoding="utf-8")
+    return found
+
+
+def sign_as(own: OwnSigstore, variant: Path, *who: str) -> None:
+    content = (variant / "metadata.json").read_bytes()
+    (variant / "metadata.json.sigstore").write_bytes(own.sign(content, *who))
+
+
+def test_a_signature_by_a_workflow_of_the_policy_is_good(own: OwnSigstore, variant: Path, tmp_path: Path) -> None:
+    sign_as(own, variant, REPOSITORY, WORKFLOW)
+    assert state(variant, tmp_path / "policy.toml") == ("good", WORKFLOW, None)
+    (variant / "__init__.py").write_text("x = 2\n", encoding="utf-8")
+    assert state(variant, tmp_path / "policy.toml")[0] == "files changed"
+
+
+@pytest.mark.parametrize(
+    "who",
+    [
+        (REPOSITORY, WORKFLOW.replace("main", "feature")),
+        (REPOSITORY, WORKFLOW.replace("release", "test")),
+        (REPOSITORY.replace("org", "fork"), WORKFLOW),
+        (REPOSITORY, WORKFLOW, "https://issuer.example.org"),
+    ],
+)
+def test_a_signature_by_another_workflow_is_refused(
+    own: OwnSigstore, variant: Path, tmp_path: Path, who: tuple[str, ...]
+) -> None:
+    sign_as(own, variant, *who)
+    status, signer, reason = state(variant, tmp_path / "policy.toml")
+    assert (status, signer) == ("other signer", None)
+    assert reason == f"the policy does not allow {who[1]}"
+
+
+def test_a_workflow_s_signature_of_another_file_is_refused(own: OwnSigstore, variant: Path, tmp_path: Path) -> None:
+    sign_as(own, variant, REPOSITORY, WORKFLOW)
+    content = (variant / "metadata.json").read_bytes()
+    (variant / "metadata.json").write_bytes(content + b" ")
+    assert state(variant, tmp_path / "policy.toml")[0] == "other content"
+    digest = base64.b64encode(hashlib.sha256(content + b" ").digest()).decode()
+    edit(
+        variant / "metadata.json.sigstore",
+        lambda bundle: bundle["messageSignature"]["messageDigest"].update(digest=digest),
+    )
+    assert state(variant, tmp_path / "policy.toml")[0] == "invalid"
+
+
+def test_a_certificate_of_another_authority_is_refused(
+    own: OwnSigstore, variant: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Also of the public one's, whose trust root comes with sigstore; nothing is printed by it."""
+    sign_as(OwnSigstore(), variant, REPOSITORY, WORKFLOW)
+    assert state(variant, tmp_path / "policy.toml")[0] == "invalid"
+    sign_as(own, variant, REPOSITORY, WORKFLOW)
+    text = (tmp_path / "policy.toml").read_text().partition("[sigstore]")[0]
+    (tmp_path / "public.toml").write_text(text, encoding="utf-8")
+    assert state(variant, tmp_path / "public.toml")[0] == "invalid"
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_trust_root_that_is_none_is_named(own: OwnSigstore, variant: Path, tmp_path: Path) -> None:
+    sign_as(own, variant, REPOSITORY, WORKFLOW)
+    (tmp_path / "root.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(InputError, match=r"the trust root cannot be read(.|\n)*root.json"):
+        state(variant, tmp_path / "policy.toml")
+
+
+def test_the_stock_client_s_policy_takes_what_ours_takes(own: OwnSigstore, tmp_path: Path) -> None:
+    verify = pytest.importorskip("kernels.verify")
+    from sigstore.models import Bundle, TrustedRoot  # noqa: PLC0415
+    from sigstore.verify import Verifier  # noqa: PLC0415
+
+    policy = verify.GitHubWorkflowPolicy(repo_id="org/kernels", signer_uris=[WORKFLOW])
+    verifier = Verifier(trusted_root=TrustedRoot.from_file(str(tmp_path / "root.json")))
+    verifier.verify_artifact(b"text", Bundle.from_json(own.sign(b"text", REPOSITORY, WORKFLOW)), policy)
+
+
+def test_a_job_knows_its_own_signature(own: OwnSigstore, tmp_path: Path) -> None:
+    """By the claims of its credential, so that it need not sign once more; another branch's is another's."""
+    from hubkernels.hub.sign_keyless import KeylessSigner  # noqa: PLC0415
+
+    def job(workflow: str) -> KeylessSigner:
+        claims = {"iss": "https://token.actions.githubusercontent.com", "job_workflow_ref": workflow}
+        body = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
+        return KeylessSigner(f"e30.{body}.none", tmp_path / "root.json")
+
+    bundle = own.sign(b"text", REPOSITORY, WORKFLOW)
+    ref = WORKFLOW.removeprefix("https://github.com/")
+    assert job(ref).made(b"text", bundle)
+    assert not job(ref).made(b"other", bundle)
+    assert not job(ref).made(b"text", b"{}")
+    assert not job(ref.replace("main", "feature")).made(b"text", bundle)
+
+
 # Publishing.
 
 
@@ -356,6 +478,13 @@ def test_metadata_and_their_signatures_are_one_commit_and_then_none(
     other = verb(hub, "verify-signature", pin)
     assert other.code == 1
     assert "the policy does not have the key" in other.err
+
+
+def test_a_signed_kernel_is_loaded_back(serve: Serve, verb: Verb, project: Path, keys: Path) -> None:
+    pytest.importorskip("torch", reason="what is published is loaded back")
+    ran = verb(serve(), "publish", "--project", project, "--sign-key", keys / "ours")
+    assert ran.code == 0, ran.err
+    assert f"read back  {CPU}" in ran.err
 
 
 def test_what_is_there_unsigned_or_signed_by_another_is_signed(serve: Serve, publish: Publish, keys: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hubkernels.errors import EnvironmentLacksError, Problem
@@ -20,9 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KeylessSigner:
-    """Signs as what an ambient credential says that we are. token: the credential."""
+    """Signs as what an ambient credential says that we are. token: the credential.
+
+    trust_root: what earlier signatures are held against; None is that of the installed sigstore.
+    """
 
     token: str
+    trust_root: Path | None = None
 
     def sign(self, content: bytes) -> bytes:
         """The bundle over a file's content, which from then on is in sigstore's public log."""
@@ -41,7 +46,7 @@ class KeylessSigner:
     def made(self, content: bytes, bundle: bytes) -> bool:
         """Whether a bundle is a good signature over the content by the same workflow."""
         subject, issuer = self._subject, str(self._claims.get("iss"))
-        return subject is not None and is_of_identity(content, bundle, subject, issuer)
+        return subject is not None and is_of_identity(content, bundle, subject, issuer, self.trust_root)
 
     def _identity(self) -> IdentityToken:
         from sigstore.oidc import IdentityToken  # noqa: PLC0415 - an extra, and slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 from hubkernels.errors import CheckFailedError, EnvironmentLacksError, InputError, Problem
 
 if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
     from sigstore.verify import Verifier
     from sigstore.verify.policy import VerificationPolicy
 
@@ -44,19 +46,18 @@ def is_of_workflow(content: bytes, bundle: bytes, workflow: Workflow, root: Path
     return _is_good(content, bundle, wanted, root)
 
 
-def is_of_identity(content: bytes, bundle: bytes, subject: str, issuer: str) -> bool:
+def is_of_identity(content: bytes, bundle: bytes, subject: str, issuer: str, root: Path | None) -> bool:
     """Whether the bundle is a signature over the content by who has this name."""
     from sigstore.verify import policy  # noqa: PLC0415 - an extra, and slow
 
-    return _is_good(content, bundle, policy.Identity(identity=subject, issuer=issuer), None)
+    return _is_good(content, bundle, policy.Identity(identity=subject, issuer=issuer), root)
 
 
 def verify_anybody(content: bytes, bundle: bytes, root: Path | None) -> str:
     """Who signed, of a signature that is good whoever it is of. Raises CheckFailedError where it is not."""
     from sigstore.models import Bundle  # noqa: PLC0415 - an extra, and slow
-    from sigstore.verify import policy  # noqa: PLC0415
 
-    _verify(content, bundle, policy.UnsafeNoOp(), root)
+    _verify(content, bundle, _Anybody(), root)
     return _subject(Bundle.from_json(bundle))
 
 
@@ -66,6 +67,13 @@ def _is_good(content: bytes, bundle: bytes, wanted: VerificationPolicy, root: Pa
     except CheckFailedError:
         return False
     return True
+
+
+class _Anybody:
+    """A policy that allows every good certificate: who it is of is looked at afterwards."""
+
+    def verify(self, cert: Certificate) -> None:
+        pass
 
 
 def _subject(bundle: object) -> str:
@@ -99,6 +107,9 @@ def _verifier(root: Path | None) -> Verifier:
     from sigstore.models import TrustedRoot  # noqa: PLC0415
     from sigstore.verify import Verifier  # noqa: PLC0415
 
+    logger = logging.getLogger("sigstore")
+    if not logger.handlers:  # else what it warns of, as that it is offline, is printed where nobody wants a log
+        logger.addHandler(logging.NullHandler())
     if root is None:
         try:
             return Verifier.production(offline=True)

@@ -1,0 +1,222 @@
+"""A sigstore of one's own, for tests: an authority, a certificate log and a signature log, all in memory.
+
+It signs as the workflow that it is told, which the public one does for the workflow itself alone.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import hashlib
+import json
+import struct
+from dataclasses import dataclass, field
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+GITHUB = "https://token.actions.githubusercontent.com"
+_FULCIO = "1.3.6.1.4.1.57264.1"
+_ISSUER, _ISSUER_V2, _SIGNER, _REPOSITORY = (f"{_FULCIO}.{number}" for number in (1, 8, 9, 12))
+_SCT_LIST = "1.3.6.1.4.1.11129.2.4.2"
+_ECDSA_SHA256 = b"\x04\x03"
+_ORIGIN = "log.example.org"
+
+
+def new_key() -> ec.EllipticCurvePrivateKey:
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def der_of(key: ec.EllipticCurvePrivateKey) -> bytes:
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    return key.public_key().public_bytes(serialization.Encoding.DER, form)
+
+
+def text(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+def signed(key: ec.EllipticCurvePrivateKey, content: bytes) -> bytes:
+    return key.sign(content, ec.ECDSA(hashes.SHA256()))
+
+
+def utf8(value: str) -> bytes:
+    """DER of a UTF8String."""
+    content = value.encode()
+    length = bytes([len(content)]) if len(content) < 0x80 else b"\x81" + bytes([len(content)])
+    return b"\x0c" + length + content
+
+
+@dataclass(frozen=True)
+class OwnSigstore:
+    """Whose certificates and log are good is told by `trust_root`."""
+
+    authority: ec.EllipticCurvePrivateKey = field(default_factory=new_key)
+    certificates: ec.EllipticCurvePrivateKey = field(default_factory=new_key)
+    log: ec.EllipticCurvePrivateKey = field(default_factory=new_key)
+    now: dt.datetime = field(default_factory=lambda: dt.datetime.now(dt.timezone.utc).replace(microsecond=0))
+    name: x509.Name = field(default_factory=lambda: x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "own")]))
+
+    def trust_root(self) -> str:
+        start = {"start": (self.now - dt.timedelta(days=1)).isoformat().replace("+00:00", "Z")}
+
+        def log(key: ec.EllipticCurvePrivateKey) -> dict[str, Any]:
+            public = {"rawBytes": text(der_of(key)), "keyDetails": "PKIX_ECDSA_P256_SHA_256", "validFor": start}
+            known = {"keyId": text(hashlib.sha256(der_of(key)).digest())}
+            return {"baseUrl": f"https://{_ORIGIN}", "hashAlgorithm": "SHA2_256", "publicKey": public, "logId": known}
+
+        chain = {"certificates": [{"rawBytes": text(self._root().public_bytes(serialization.Encoding.DER))}]}
+        subject = {"organization": "own", "commonName": "own"}
+        authority = {"subject": subject, "uri": "https://ca.example.org", "certChain": chain, "validFor": start}
+        return json.dumps(
+            {
+                "mediaType": "application/vnd.dev.sigstore.trustedroot+json;version=0.1",
+                "tlogs": [log(self.log)],
+                "certificateAuthorities": [authority],
+                "ctlogs": [log(self.certificates)],
+                "timestampAuthorities": [],
+            }
+        )
+
+    def sign(self, content: bytes, repository: str, workflow: str, issuer: str = GITHUB) -> bytes:
+        """The bundle of a signature by a workflow: addresses of a repository, and of its file with a ref."""
+        key = new_key()
+        certificate = self._certificate(key, repository, workflow, issuer)
+        signature = signed(key, content)
+        message = {"algorithm": "SHA2_256", "digest": text(hashlib.sha256(content).digest())}
+        raw = text(certificate.public_bytes(serialization.Encoding.DER))
+        value = {
+            "mediaType": "application/vnd.dev.sigstore.bundle.v0.3+json",
+            "verificationMaterial": {
+                "certificate": {"rawBytes": raw},
+                "tlogEntries": [self._logged(content, signature, certificate)],
+            },
+            "messageSignature": {"messageDigest": message, "signature": text(signature)},
+        }
+        return json.dumps(value).encode()
+
+    def _root(self) -> x509.Certificate:
+        names = x509.CertificateBuilder().subject_name(self.name).issuer_name(self.name)
+        key = self.authority.public_key()
+        usage = x509.KeyUsage(
+            digital_signature=False,
+            content_commitment=False,
+            key_encipherment=False,
+            data_encipherment=False,
+            key_agreement=False,
+            key_cert_sign=True,
+            crl_sign=True,
+            encipher_only=False,
+            decipher_only=False,
+        )
+        return (
+            names.public_key(key)
+            .serial_number(1)
+            .not_valid_before(self.now - dt.timedelta(days=1))
+            .not_valid_after(self.now + dt.timedelta(days=1))
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(usage, critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+            .sign(self.authority, hashes.SHA256())
+        )
+
+    def _certificate(
+        self, key: ec.EllipticCurvePrivateKey, repository: str, workflow: str, issuer: str
+    ) -> x509.Certificate:
+        """First as the certificate log sees it, then with what the log says to that."""
+        builder = self._leaf(key, repository, workflow, issuer)
+        before = builder.sign(self.authority, hashes.SHA256()).tbs_certificate_bytes
+        moment = struct.pack("!Q", int(self.now.timestamp() * 1000))
+        entry = hashlib.sha256(der_of(self.authority)).digest() + struct.pack("!I", len(before))[1:] + before
+        signature = signed(self.certificates, b"\0\0" + moment + b"\0\1" + entry + b"\0\0")
+        known = hashlib.sha256(der_of(self.certificates)).digest()
+        stamp = b"\0" + known + moment + b"\0\0" + _ECDSA_SHA256 + struct.pack("!H", len(signature)) + signature
+        stamps = struct.pack("!HH", len(stamp) + 2, len(stamp)) + stamp
+        length = bytes([len(stamps)]) if len(stamps) < 0x80 else b"\x81" + bytes([len(stamps)])
+        listed = x509.UnrecognizedExtension(x509.ObjectIdentifier(_SCT_LIST), b"\x04" + length + stamps)
+        return builder.add_extension(listed, critical=False).sign(self.authority, hashes.SHA256())
+
+    def _leaf(
+        self, key: ec.EllipticCurvePrivateKey, repository: str, workflow: str, issuer: str
+    ) -> x509.CertificateBuilder:
+        usage = x509.KeyUsage(
+            digital_signature=True,
+            content_commitment=False,
+            key_encipherment=False,
+            data_encipherment=False,
+            key_agreement=False,
+            key_cert_sign=False,
+            crl_sign=False,
+            encipher_only=False,
+            decipher_only=False,
+        )
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(x509.Name([]))
+            .issuer_name(self.name)
+            .public_key(key.public_key())
+            .serial_number(2)
+            .not_valid_before(self.now - dt.timedelta(minutes=5))
+            .not_valid_after(self.now + dt.timedelta(minutes=5))
+            .add_extension(usage, critical=True)
+            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CODE_SIGNING]), critical=False)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self.authority.public_key()), critical=False
+            )
+            .add_extension(x509.SubjectAlternativeName([x509.UniformResourceIdentifier(workflow)]), critical=True)
+        )
+        told = {
+            _ISSUER: issuer.encode(),
+            _ISSUER_V2: utf8(issuer),
+            _SIGNER: utf8(workflow),
+            _REPOSITORY: utf8(repository),
+        }
+        for name, value in told.items():
+            extension = x509.UnrecognizedExtension(x509.ObjectIdentifier(name), value)
+            builder = builder.add_extension(extension, critical=False)
+        return builder
+
+    def _logged(self, content: bytes, signature: bytes, certificate: x509.Certificate) -> dict[str, Any]:
+        """An entry of a log that has this one alone."""
+        body = _canonical(
+            {
+                "apiVersion": "0.0.1",
+                "kind": "hashedrekord",
+                "spec": {
+                    "data": {"hash": {"algorithm": "sha256", "value": hashlib.sha256(content).hexdigest()}},
+                    "signature": {
+                        "content": text(signature),
+                        "publicKey": {"content": text(certificate.public_bytes(serialization.Encoding.PEM))},
+                    },
+                },
+            }
+        )
+        known = hashlib.sha256(der_of(self.log)).digest()
+        root = hashlib.sha256(b"\0" + body).digest()
+        moment = int(self.now.timestamp())
+        promised = {"body": text(body), "integratedTime": moment, "logID": known.hex(), "logIndex": 0}
+        header = f"{_ORIGIN}\n1\n{text(root)}\n"
+        note = text(known[:4] + signed(self.log, header.encode()))
+        return {
+            "logIndex": "0",
+            "logId": {"keyId": text(known)},
+            "kindVersion": {"kind": "hashedrekord", "version": "0.0.1"},
+            "integratedTime": str(moment),
+            "inclusionPromise": {"signedEntryTimestamp": text(signed(self.log, _canonical(promised)))},
+            "inclusionProof": {
+                "logIndex": "0",
+                "rootHash": text(root),
+                "treeSize": "1",
+                "hashes": [],
+                "checkpoint": {"envelope": f"{header}\n\u2014 {_ORIGIN} {note}\n"},
+            },
+            "canonicalizedBody": text(body),
+        }
+
+
+def _canonical(value: object) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
