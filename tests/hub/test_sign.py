@@ -48,7 +48,12 @@ def variant(tmp_path: Path) -> Path:
     (folder / "__init__.py").write_text("x = 1\n", encoding="utf-8")
     (folder / "data/table.bin").write_bytes(bytes(range(256)))
     files = digest_folder(folder)
-    metadata = {"name": "my-table", "digest": {"algorithm": "sha256", "files": files}}
+    metadata = {
+        "name": "my-table",
+        "version": 1,
+        "backend": {"type": "cpu"},
+        "digest": {"algorithm": "sha256", "files": files},
+    }
     (folder / "metadata.json").write_text(json.dumps(metadata), encoding="utf-8")
     return folder
 
@@ -361,17 +366,27 @@ def test_a_workflow_s_signature_of_another_file_is_refused(own: OwnSigstore, var
     assert state(variant, tmp_path / "policy.toml")[0] == "invalid"
 
 
-def test_a_certificate_of_another_authority_is_refused(
-    own: OwnSigstore, variant: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """Also of the public one's, whose trust root comes with sigstore; nothing is printed by it."""
+def test_a_certificate_of_another_authority_is_refused(own: OwnSigstore, variant: Path, tmp_path: Path) -> None:
     sign_as(OwnSigstore(), variant, REPOSITORY, WORKFLOW)
+    assert own.authority
     assert state(variant, tmp_path / "policy.toml")[0] == "invalid"
+
+
+def test_without_a_trust_root_sigstore_s_own_counts_and_prints_nothing(
+    own: OwnSigstore, variant: Path, tmp_path: Path
+) -> None:
+    """In a fresh process: pytest takes what is logged."""
     sign_as(own, variant, REPOSITORY, WORKFLOW)
+    command = (sys.executable, "-m", "hubkernels.cli", "verify-signature", variant, "--policy")
+    ran = run(*command, tmp_path / "policy.toml")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout == f"variant  good  my-table 1 cpu  {WORKFLOW}\n"
     text = (tmp_path / "policy.toml").read_text().partition("[sigstore]")[0]
     (tmp_path / "public.toml").write_text(text, encoding="utf-8")
-    assert state(variant, tmp_path / "public.toml")[0] == "invalid"
-    assert capfd.readouterr() == ("", "")
+    ran = run(*command, tmp_path / "public.toml")
+    assert ran.returncode == 1
+    assert ran.stderr.startswith("error: invalid: ")
+    assert len(ran.stderr.splitlines()) == 3
 
 
 def test_a_trust_root_that_is_none_is_named(own: OwnSigstore, variant: Path, tmp_path: Path) -> None:
@@ -540,6 +555,20 @@ def test_what_can_move_is_not_verified(serve: Serve, verb: Verb, kernel: str) ->
     assert verb(serve(), "verify-signature", kernel).code == 2
 
 
+def test_bytecode_that_was_published_is_refused(serve: Serve, publish: Publish, verb: Verb, keys: Path) -> None:
+    """Python may run it instead of the source, and no digest covers it."""
+    hub = serve()
+    publish(hub, "--sign-key", keys / "ours")
+    path = f"build/{CPU}/__pycache__/op.cpython-311.pyc"
+    made = hub.api().upload_file(
+        path_or_fileobj=b"1", path_in_repo=path, repo_id=REPO, repo_type="kernel", revision="v1"
+    )
+    for command in (("verify-signature", "--policy", keys / "policy.toml"), ("verify",)):
+        ran = verb(hub, *command, f"{REPO}@{made.oid}")
+        assert ran.code == 1
+        assert f"nobody can vouch: {path}" in ran.err
+
+
 def test_a_published_file_that_changed_is_named(serve: Serve, publish: Publish, verb: Verb, keys: Path) -> None:
     hub = serve()
     publish(hub, "--sign-key", keys / "ours")
@@ -554,4 +583,4 @@ def test_a_published_file_that_changed_is_named(serve: Serve, publish: Publish, 
     assert ran.code == 1
     assert "files changed: op.py was changed" in ran.err
     assert f"--> {CPU}\n" in ran.err
-    assert f"{CUDA}  good" in ran.out
+    assert f"{CUDA}  good           my-table 1 cuda  the key release\n" in ran.out

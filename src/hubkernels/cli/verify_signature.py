@@ -38,7 +38,7 @@ def verify_signature(kernel: Kernel, policy: PolicyFile = None, json: Json = Fal
     if json:
         say_json([_as_json(tag, state) for tag, state in states.items()])
     else:
-        columns([(tag, state.status, state.signer or "") for tag, state in states.items()])
+        columns([(tag, state.status, state.kernel or "", state.signer or "") for tag, state in states.items()])
     wrong = [Problem(str(state), tag, _WAYS_OUT[state.status]) for tag, state in states.items() if not state.good]
     if wrong:
         raise CheckFailedError(*wrong)
@@ -55,4 +55,5 @@ _WAYS_OUT = {
 
 
 def _as_json(tag: str, state: SignatureState) -> dict[str, str | None]:
-    return {"variant": tag, "status": state.status, "signer": state.signer, "reason": state.reason}
+    told = {"status": state.status, "signer": state.signer, "kernel": state.kernel, "reason": state.reason}
+    return {"variant": tag, **told}

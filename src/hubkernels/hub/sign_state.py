@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,11 +26,14 @@ class SignatureState:
     unsigned: there is no signature. unreadable: what is there is none. other content: it is of another metadata.json.
     other signer: the policy does not allow who signed. invalid: the signature proves nothing of this. files changed:
     the metadata are signed, and a file is not as their digest says.
+
+    kernel: name, version and backend of what is signed: it tells nothing of the repository and the folder where it is.
     """
 
     status: Status
     signer: str | None = None
     reason: str | None = None
+    kernel: str | None = None
 
     @property
     def good(self) -> bool:
@@ -53,10 +56,11 @@ def signature_state(folder: Path, policy: Policy) -> SignatureState:
     except CheckFailedError as error:
         return SignatureState("unreadable", reason=error.problems[0].what)
     state = content_state(content, signature, bundle, policy)
-    changed = list(_changed(content, folder)) if state.good else []
-    if changed:  # only what is signed is read: what is not may be made to break a reader
-        return SignatureState("files changed", state.signer, ", ".join(changed))
-    return state
+    if not state.good:  # only what is signed is read: what is not may be made to break a reader
+        return state
+    if changed := ", ".join(_changed(content, folder)):
+        return SignatureState("files changed", state.signer, changed)
+    return replace(state, kernel=_kernel(content))
 
 
 def content_state(content: bytes, signature: bytes, bundle: SignatureBundle, policy: Policy) -> SignatureState:
@@ -110,6 +114,13 @@ def _changed(content: bytes, folder: Path) -> Iterator[str]:
             yield f"{name} is not signed"
         elif found[name] != signed[name]:
             yield f"{name} was changed"
+
+
+def _kernel(content: bytes) -> str:
+    value = json.loads(content)
+    backend = value.get("backend")
+    words = (value.get("name"), value.get("version"), backend.get("type") if isinstance(backend, dict) else None)
+    return " ".join(str(word) for word in words if word is not None)
 
 
 def _digest(content: bytes) -> dict[str, Any] | None:
