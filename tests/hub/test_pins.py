@@ -479,6 +479,7 @@ def test_an_audit_tells_of_commits_hashes_signatures_sources_and_licences(site: 
     assert found[0]["variants"][0] == {
         "tag": "torch-cpu",
         "signature": "unsigned",
+        "signer": None,
         "has_digest": True,
         "license": "Apache-2.0",
         "commit": "c" * 40,

@@ -495,6 +495,28 @@ def test_metadata_and_their_signatures_are_one_commit_and_then_none(
     assert "the policy does not have the key" in other.err
 
 
+def test_an_audit_tells_who_signed_and_fails_for_what_was_forged(
+    serve: Serve, publish: Publish, verb: Verb, keys: Path, tmp_path: Path
+) -> None:
+    hub = serve()
+    commit = publish(hub, "--sign-key", keys / "ours")["commit"]
+    lock, policy = tmp_path / "kernels.lock", keys / "policy.toml"
+    assert verb(hub, "lock", f"{REPO}@{commit}", "--trust", "org", "--output", lock).code == 0
+    assert verb(hub, "prefetch", "--lock", lock).code == 0
+    ran = verb(hub, "audit", "--lock", lock, "--policy", policy)
+    assert ran.code == 0, ran.err
+    assert "; signed by the key release; " in ran.out
+    ran = verb(hub, "audit", "--lock", lock)
+    assert ran.code == 0, ran.err
+    assert "other signer: the policy does not have the key" in ran.out
+    (bundle,) = (tmp_path / "hf").glob(f"hub/kernels--*/snapshots/{commit}/{SIGNATURE}")
+    (cuda,) = (tmp_path / "hf").glob(f"hub/kernels--*/snapshots/{commit}/{SIGNATURE.replace(CPU, CUDA)}")
+    bundle.resolve().write_bytes(cuda.read_bytes())
+    ran = verb(hub, "audit", "--lock", lock, "--policy", policy)
+    assert ran.code == 1
+    assert f"{CPU}: other content: " in ran.err
+
+
 def test_a_signed_kernel_is_loaded_back(serve: Serve, verb: Verb, project: Path, keys: Path) -> None:
     pytest.importorskip("torch", reason="what is published is loaded back")
     ran = verb(serve(), "publish", "--project", project, "--sign-key", keys / "ours")

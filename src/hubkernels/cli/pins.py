@@ -11,6 +11,7 @@ import typer
 
 from hubkernels.cli.console import columns, note, say, say_json, say_problems, say_warnings
 from hubkernels.cli.options import HERE, Json, ProjectFolder
+from hubkernels.cli.verify_signature import PolicyFile, chosen_policy
 from hubkernels.errors import CHECK_FAILED, CheckFailedError, InputError, Problem
 
 if TYPE_CHECKING:
@@ -123,13 +124,13 @@ def _wanted(repositories: Sequence[str] | None, file: Path | None, trust: Sequen
     return read_lock(file or Path(LOCK))
 
 
-def audit(lock: LockFile = None, json: Json = False) -> int:
+def audit(lock: LockFile = None, policy: PolicyFile = None, json: Json = False) -> int:
     """Tell of each pinned kernel what is in the cache: hashes, signatures, sources, licences. Needs no network."""
     from hubkernels.hub.audit import audit as look  # noqa: PLC0415 - `--help` does without
     from hubkernels.hub.lock_files import read_lock  # noqa: PLC0415
     from hubkernels.model.lock import LOCK  # noqa: PLC0415
 
-    found = look(read_lock(lock or Path(LOCK)), _cache())
+    found = look(read_lock(lock or Path(LOCK)), _cache(), chosen_policy(policy))
     if json:
         say_json([each.to_json() for each in found])
     else:

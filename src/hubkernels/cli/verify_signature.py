@@ -13,6 +13,7 @@ from hubkernels.cli.options import Json
 from hubkernels.errors import CheckFailedError, Problem
 
 if TYPE_CHECKING:
+    from hubkernels.hub.sign_policy import Policy
     from hubkernels.hub.sign_state import SignatureState
 
 POLICY = "HUBKERNELS_SIGN_POLICY"
@@ -29,11 +30,9 @@ PolicyFile = Annotated[
 def verify_signature(kernel: Kernel, policy: PolicyFile = None, json: Json = False) -> None:
     """Check that each variant was signed by who may, and that no file was changed since; asks no other server."""
     from hubkernels.hub.published import find_published  # noqa: PLC0415 - `--help` does without
-    from hubkernels.hub.sign_policy import read_policy  # noqa: PLC0415
     from hubkernels.hub.sign_state import signature_state  # noqa: PLC0415
 
-    named = os.environ.get(POLICY)
-    wanted = read_policy(policy or (Path(named) if named else None))
+    wanted = chosen_policy(policy)
     states = {tag: signature_state(folder, wanted) for tag, folder in find_published(kernel).items()}
     if json:
         say_json([_as_json(tag, state) for tag, state in states.items()])
@@ -42,6 +41,14 @@ def verify_signature(kernel: Kernel, policy: PolicyFile = None, json: Json = Fal
     wrong = [Problem(str(state), tag, _WAYS_OUT[state.status]) for tag, state in states.items() if not state.good]
     if wrong:
         raise CheckFailedError(*wrong)
+
+
+def chosen_policy(file: Path | None) -> Policy:
+    """Of the command line, else of the environment, else that of the stock client."""
+    from hubkernels.hub.sign_policy import read_policy  # noqa: PLC0415 - `--help` does without
+
+    named = os.environ.get(POLICY)
+    return read_policy(file or (Path(named) if named else None))
 
 
 _WAYS_OUT = {

@@ -10,7 +10,8 @@ from hubkernels.errors import HubkernelsError, Problem
 from hubkernels.hub.cached import Cached
 from hubkernels.hub.hashes import Described, describe, metadata_of
 from hubkernels.hub.prefetch import promised_of, wrong_files
-from hubkernels.hub.signature import SignatureState, signature_state
+from hubkernels.hub.sign_policy import Policy
+from hubkernels.hub.sign_state import SignatureState, signature_state
 from hubkernels.model.lock import Lock, Pin, dependency_to_json, words
 
 
@@ -25,11 +26,14 @@ class AuditedVariant:
     commit: str | None
     dirty: bool | None
 
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), "signature": self.signature.status, "signer": self.signature.signer}
+
     def __str__(self) -> str:
         sources = f"sources {self.commit[:12]}" if self.commit else "sources unknown"
         parts = (
             "digest" if self.has_digest else "no digest",
-            {"unsigned": "unsigned", "not verified": "signature not verified"}[self.signature],
+            "unsigned" if self.signature.status == "unsigned" else str(self.signature),
             f"{sources}, with uncommitted files" if self.dirty else sources,
             self.license or "no licence",
         )
@@ -52,17 +56,21 @@ class Audited:
             "commit": self.pin.commit,
             "files": self.files,
             "hashes": "lock" if self.by_lock else "digest",
-            "variants": [dict(vars(each)) for each in self.variants],
+            "variants": [each.to_json() for each in self.variants],
             "problems": [{"what": each.what, "where": each.where} for each in self.problems],
         }
 
 
-def audit(lock: Lock, cache: Path) -> tuple[Audited, ...]:
-    """Each kernel of a lock, with every file that is not as the lock and its variant's digest have it."""
-    return tuple(_audit(lock, Cached(pin, cache)) for pin in lock.pins)
+_TOLD_ONLY = frozenset({"good", "unsigned", "other signer"})
+"""What a signature may be without a wrong: nobody need sign, and who may is for who loads the kernel to say."""
 
 
-def _audit(lock: Lock, cached: Cached) -> Audited:
+def audit(lock: Lock, cache: Path, policy: Policy) -> tuple[Audited, ...]:
+    """Each kernel of a lock, with every file that is not as the lock, its variant's digest or a signature has it."""
+    return tuple(_audit(lock, Cached(pin, cache), policy) for pin in lock.pins)
+
+
+def _audit(lock: Lock, cached: Cached, policy: Policy) -> Audited:
     pin, where = cached.pin, str(cached.snapshot)
     by_lock = lock.files is not None
     if not cached.snapshot.is_dir():
@@ -76,11 +84,16 @@ def _audit(lock: Lock, cached: Cached) -> Audited:
         variants = [describe(path, cached.read(path), where) for path in metadata_of(paths)]
     except HubkernelsError as failure:
         return Audited(pin, len(paths), by_lock, (), failure.problems)
-    found = tuple(_variant(each, cached.snapshot / each.place) for each in variants)
-    return Audited(pin, len(paths), by_lock, found, problems)
+    found = tuple(_variant(each, cached.snapshot / each.place, policy) for each in variants)
+    forged = (Problem(f"{each.tag}: {each.signature}", where) for each in found if _is_wrong(each.signature))
+    return Audited(pin, len(paths), by_lock, found, (*problems, *forged))
 
 
-def _variant(described: Described, folder: Path) -> AuditedVariant:
+def _is_wrong(signature: SignatureState) -> bool:
+    return signature.status not in _TOLD_ONLY
+
+
+def _variant(described: Described, folder: Path, policy: Policy) -> AuditedVariant:
     metadata = described.metadata
     provenance = metadata.get("provenance")
     kernel = provenance.get("kernel") if isinstance(provenance, dict) else None
@@ -88,7 +101,7 @@ def _variant(described: Described, folder: Path) -> AuditedVariant:
     commit, dirty, licence = sources.get("commit", sources.get("sha")), sources.get("dirty"), metadata.get("license")
     return AuditedVariant(
         described.tag,
-        signature_state(folder),
+        signature_state(folder, policy),
         described.algorithm is not None,
         licence if isinstance(licence, str) else None,
         commit if isinstance(commit, str) else None,
