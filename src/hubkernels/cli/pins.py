@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hubkernels.cli.console import columns, note, say, say_json, say_problems, say_warnings
+from hubkernels.cli.console import columns, fail, note, say, say_json, say_warnings
 from hubkernels.cli.options import HERE, Json, ProjectFolder
 from hubkernels.cli.verify_signature import PolicyFile, chosen_policy
 from hubkernels.errors import CHECK_FAILED, CheckFailedError, InputError, Problem
@@ -58,7 +58,7 @@ def lock(  # noqa: PLR0913, PLR0917 - one parameter an option
     file = output or project / LOCK
     wanted = tuple(map(parse_word, repositories)) if repositories else declared(project)
     there = read_lock(file) if check else None
-    now = resolve(wanted, _remote_of(), trust or ())
+    now = resolve(wanted, remote_of(), trust or ())
     if there is not None and (problems := outdated(there, now)):
         raise CheckFailedError(*(Problem(each.what, str(file), each.hint) for each in problems))
     if not check:
@@ -99,7 +99,7 @@ def prefetch(
     if wanted.files is None:
         note("warning: no hashes beside the lock: files are held against the digests of their own metadata alone")
     done = []
-    for each in fetch(wanted, _remote_of(), _cache()):
+    for each in fetch(wanted, remote_of(), _cache()):
         done.append(
             {"kernel": words(each.pin.dependency), "commit": each.pin.commit, "folder": str(each.folder)}
             | {"files": each.files, "versions": list(each.versions)}
@@ -120,7 +120,7 @@ def _wanted(repositories: Sequence[str] | None, file: Path | None, trust: Sequen
     if repositories and file:
         raise InputError(Problem("--lock names kernels, and so do these words", hint="leave one of them out"))
     if repositories:
-        return resolve(map(parse_word, repositories), _remote_of(), trust)
+        return resolve(map(parse_word, repositories), remote_of(), trust)
     return read_lock(file or Path(LOCK))
 
 
@@ -137,9 +137,7 @@ def audit(lock: LockFile = None, policy: PolicyFile = None, json: Json = False) 
         for each in found:
             _tell(each)
     problems = [problem for each in found for problem in each.problems]
-    if problems and not json:
-        say_problems(problems)
-    return CHECK_FAILED if problems else 0
+    return fail(problems, CHECK_FAILED, json=json) if problems else 0
 
 
 def _tell(each: Audited) -> None:
@@ -158,7 +156,7 @@ def _cache() -> Path:
     return Path(own) if own else hub_cache()
 
 
-def _remote_of() -> RemoteOf:
+def remote_of() -> RemoteOf:
     """Repositories of the Hub of this environment, read into the cache of the client."""
     from hubkernels.hub.remote import Remote  # noqa: PLC0415 - `--help` does without
 

@@ -78,7 +78,7 @@ def _audit(lock: Lock, cached: Cached, policy: Policy) -> Audited:
             f"{words(pin.dependency)} at {pin.commit} is not in the cache", where, "`kernel-builder prefetch`"
         )
         return Audited(pin, 0, by_lock, (), (missing,))
-    paths = cached.hashes()
+    paths = tuple(cached.paths())
     try:
         problems = wrong_files(cached, promised_of(lock, pin))
         variants = [describe(path, cached.read(path), where) for path in metadata_of(paths)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -41,10 +41,11 @@ class Cached:
         return self.repository / "snapshots" / self.pin.commit
 
     def hashes(self) -> Files:
-        """SHA-256 of every file that is there, but for the bytecode that Python writes beside what it imports."""
-        return {path: hash_file(self.snapshot / path) for path in sorted(self._paths())}
+        """SHA-256 of each of `paths`."""
+        return {path: hash_file(self.snapshot / path) for path in sorted(self.paths())}
 
-    def _paths(self) -> Iterable[str]:
+    def paths(self) -> Iterator[str]:
+        """Every file that is there, but for the bytecode that Python writes beside what it imports."""
         for folder, folders, names in os.walk(self.snapshot):
             folders.sort()
             for name in names:

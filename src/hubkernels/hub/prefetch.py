@@ -44,7 +44,7 @@ def prefetch(lock: Lock, remote_of: RemoteOf, cache: Path) -> Iterator[Fetched]:
         versions = _versions(pin, remote_of)
         for version in versions:
             cached.name_version(version)
-        yield Fetched(pin, cached.snapshot, len(cached.hashes()), versions)
+        yield Fetched(pin, cached.snapshot, sum(1 for _ in cached.paths()), versions)
 
 
 def promised_of(lock: Lock, pin: Pin) -> Files | None:
