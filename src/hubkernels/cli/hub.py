@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from hubkernels.cli.console import note, say
+from hubkernels.cli.console import note, say, say_json
+from hubkernels.cli.options import Json
+from hubkernels.cli.pins import LockFile, remote_of
 from hubkernels.errors import EnvironmentLacksError, Problem
 
 if TYPE_CHECKING:
+    from hubkernels.hub.archive import Carried
     from hubkernels.hub.local.accounts import Account
 
 app = typer.Typer(help="A Hub of one's own.", no_args_is_help=True, rich_markup_mode=None)
 
 TOKENS = "HUBKERNELS_HUB_TOKENS"
-
-
-@app.callback()
-def _only_verb() -> None:
-    """Keep `serve` a verb of its own: typer drops the name of a lone one."""
 
 
 @app.command("serve")
@@ -49,13 +49,9 @@ def serve(  # noqa: PLR0913, PLR0917 - one parameter an option
     ] = None,
 ) -> None:
     """Serve the repositories in a folder to the Hub's clients, until it is interrupted."""
-    try:
+    with _installed():
         from hubkernels.hub.local import serve as server  # noqa: PLC0415 - `--help` does without
         from hubkernels.hub.local.accounts import Accounts  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        missing = str(error.name).partition(".")[0]
-        hint = "pip install 'hubkernels[hub]'"
-        raise EnvironmentLacksError(Problem(f"a Hub needs {missing}, which is not installed", hint=hint)) from error
 
     accounts = Accounts(_accounts(tokens), frozenset(trust or ()))
     address = server.Address(host, port, content_port if content_port is not None else port and port + 1)
@@ -69,6 +65,69 @@ def serve(  # noqa: PLR0913, PLR0917 - one parameter an option
             note(f"warning: everybody may read and nobody may write: no token is in {TOKENS} or --tokens")
         stopped.wait()
         note("finishing what was asked; interrupt again to stop at once")
+
+
+@contextlib.contextmanager
+def _installed() -> Iterator[None]:
+    """The extras are imported inside."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        missing = str(error.name).partition(".")[0]
+        hint = "pip install 'hubkernels[hub]'"
+        raise EnvironmentLacksError(Problem(f"a Hub needs {missing}, which is not installed", hint=hint)) from error
+
+
+@app.command("pull")
+def pull(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that `hub serve` serves; made when missing.")],
+    lock: LockFile = None,
+    json: Json = False,
+) -> None:
+    """Bring the repositories of a lock from the Hub into a folder, with the same commits."""
+    with _installed():
+        from hubkernels.hub.pull import pull as bring  # noqa: PLC0415 - `--help` does without
+    from hubkernels.hub.lock_files import read_lock  # noqa: PLC0415
+    from hubkernels.model.lock import LOCK  # noqa: PLC0415
+
+    done = []
+    for each in bring(read_lock(lock or Path(LOCK)), remote_of(), folder):
+        done.append({"repo_id": each.repo_id, "commits": list(each.commits), "branches": each.branches})
+        if not json:
+            say(f"{each.repo_id}: {', '.join(each.commits)}")
+    if json:
+        say_json(done)
+
+
+Archive = Annotated[Path, typer.Argument(metavar="FILE", help="The archive.")]
+HubFolder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder that `hub serve` serves.")]
+
+
+@app.command("pack")
+def pack(file: Archive, folder: HubFolder, json: Json = False) -> None:
+    """Write all repositories of a folder to one file, with a hash of each of its files."""
+    with _installed():
+        from hubkernels.hub.archive import pack as write  # noqa: PLC0415 - `--help` does without
+
+    _tell_carried(write(folder, file), json=json)
+
+
+@app.command("unpack")
+def unpack(file: Archive, folder: HubFolder, json: Json = False) -> None:
+    """Take the repositories of such a file into a folder; a damaged one is refused whole."""
+    with _installed():
+        from hubkernels.hub.archive import unpack as read  # noqa: PLC0415 - `--help` does without
+
+    _tell_carried(read(file, folder), json=json)
+
+
+def _tell_carried(carried: Carried, *, json: bool) -> None:
+    if json:
+        say_json({"repositories": list(carried.repositories), "files": carried.files, "sha256": carried.sha256})
+        return
+    for repository in carried.repositories:
+        say(f"  {repository}")
+    say(f"{carried.files} files, SHA-256 of the archive {carried.sha256}")
 
 
 def _accounts(tokens: Path | None) -> tuple[Account, ...]:

@@ -125,11 +125,20 @@ class Remote:
 
     def read(self, commit: str, path: str) -> bytes:
         """One file of a commit, kept in the Hub's cache."""
+        return self.path_of(commit, path).read_bytes()
+
+    def path_of(self, commit: str, path: str) -> Path:
+        """Where one file of a commit is in the Hub's cache; it is fetched where it is not there."""
         kind, cache = self.repo_type, self._cache
-        found = self._ask(
-            lambda: self._api.hf_hub_download(self.repo_id, path, revision=commit, repo_type=kind, cache_dir=cache)
+        return Path(
+            self._ask(
+                lambda: self._api.hf_hub_download(self.repo_id, path, revision=commit, repo_type=kind, cache_dir=cache)
+            )
         )
-        return Path(found).read_bytes()
+
+    def is_private(self) -> bool:
+        kind = self.repo_type
+        return self._ask(lambda: self._api.repo_info(self.repo_id, repo_type=kind).private) is True
 
     def fetch(self, commit: str) -> None:
         """Every file of a commit into the Hub's cache. What is there already is not read again."""

@@ -115,22 +115,33 @@ class Hub:
             there = self.find(repo)
             if there:
                 return there, False
-            target = self.folder / repo.kind / self._owner_folder(repo) / f"{repo.name}.git"
             new = Path(tempfile.mkdtemp(dir=self.scratch))
             try:
                 initialize(new, first_attributes(lfs=self.lfs), user, self.scratch)
-                stored = Stored(repo, Repository(target, self.scratch), private, datetime.now(timezone.utc))
-                write_durably(new / _SETTINGS, stored.settings(), self.scratch)
-                new.chmod(0o755)
-                target.parent.mkdir(exist_ok=True)
-                new.rename(target)
+                return self._place(repo, new, private=private), True
             except BaseException:
                 shutil.rmtree(new, ignore_errors=True)
                 raise
-            self._found[repo.key] = stored
-            for folder in (target.parent, target.parent.parent):
-                sync_file(folder)
-            return stored, True
+
+    def adopt(self, repo: RepoId, new: Path, *, private: bool) -> Stored:
+        """Place a whole repository of the scratch folder, which is on the disk. Raises Refusal where one is there."""
+        check_new(repo)
+        with self._lock:
+            if self.find(repo):
+                raise Refusal(409, f"{repo} is there already")
+            return self._place(repo, new, private=private)
+
+    def _place(self, repo: RepoId, new: Path, *, private: bool) -> Stored:
+        target = self.folder / repo.kind / self._owner_folder(repo) / f"{repo.name}.git"
+        stored = Stored(repo, Repository(target, self.scratch), private, datetime.now(timezone.utc))
+        write_durably(new / _SETTINGS, stored.settings(), self.scratch)
+        new.chmod(0o755)
+        target.parent.mkdir(exist_ok=True)
+        new.rename(target)
+        self._found[repo.key] = stored
+        for folder in (target.parent, target.parent.parent):
+            sync_file(folder)
+        return stored
 
     def _owner_folder(self, repo: RepoId) -> str:
         """Owners are one whatever the spelling, too: the first one stays."""

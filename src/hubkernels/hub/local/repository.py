@@ -185,13 +185,18 @@ def _is_ref(name: str) -> bool:
     return kind in {"heads", "tags", "pr"} and bool(rest) and short and check_ref_format(Ref(spelled))
 
 
-def initialize(folder: Path, files: dict[str, bytes], author: str, scratch: Path) -> Repository:
-    """A new repository whose branch main has one commit with these files. The folder is there, and nobody sees it."""
+def lay_out(folder: Path) -> None:
+    """An empty bare repository, which has no branch yet. The folder is there, and nobody sees it."""
     for name in ("objects/info", "objects/pack", "refs/heads", "refs/tags", "refs/pr"):
         (folder / name).mkdir(parents=True)
     (folder / "HEAD").write_text(f"ref: {MAIN}\n", encoding="ascii")
     config = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n"
     (folder / "config").write_text(config, encoding="ascii")
+
+
+def initialize(folder: Path, files: dict[str, bytes], author: str, scratch: Path) -> Repository:
+    """A new repository whose branch main has one commit with these files. The folder is there, and nobody sees it."""
+    lay_out(folder)
     repository = Repository(folder, scratch)
     with closing(Staging(repository.objects)) as staging:
         root = Folder(repository.objects, None)

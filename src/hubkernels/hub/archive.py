@@ -1,0 +1,219 @@
+"""A Hub's folder as one file, to be carried to a site without a network.
+
+A tar whose every byte follows from its first member, manifest.json: names, sizes and SHA-256 of the rest, sorted. So
+whoever reads it knows each byte that must come, padding and headers too, and any other is refused by name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import tarfile
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from hubkernels.errors import CheckFailedError, InputError, Problem
+from hubkernels.host.files import disk_errors, hash_file, read_errors, read_json_object
+from hubkernels.hub.local.adopt import opened, take_in
+from hubkernels.hub.local.hub import Hub
+from hubkernels.hub.local.names import KINDS, RepoId
+from hubkernels.hub.local.repository import lay_out
+
+MANIFEST = "manifest.json"
+_FORM = 1
+_BLOCK, _PIECE = 512, 1 << 20
+_MANIFEST_MOST = 1 << 28
+_HEX = "[0-9a-f]"
+_SHA256 = re.compile(rf"{_HEX}{{64}}")
+_LARGE = re.compile(rf"lfs/objects/{_HEX}{{2}}/{_HEX}{{2}}/({_HEX}{{64}})")
+_PARTS = re.compile(
+    rf"hub\.json|packed-refs|refs/(heads|tags|pr)/[^\0\\]+|{_LARGE.pattern}"
+    rf"|objects/({_HEX}{{2}}/{_HEX}{{38}}|pack/pack-{_HEX}{{40}}\.(pack|idx))"
+)
+"""What is carried of a repository: neither its config nor hooks, which git would obey."""
+
+
+class Member(NamedTuple):
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What is in an archive. sha256: of the archive itself."""
+
+    repositories: tuple[str, ...]
+    files: int
+    sha256: str
+
+
+def pack(folder: Path, file: Path) -> Carried:
+    """Write all repositories of a Hub's folder to one file. Raises EnvironmentLacksError where a server has it."""
+    if not folder.is_dir():
+        raise InputError(Problem("there is no such folder", str(folder), "`kernel-builder hub pull` makes one"))
+    with opened(folder):
+        members = {name: Member(path.stat().st_size, hash_file(path)) for name, path in _carried(folder)}
+        with disk_errors(file):
+            handle, scratch = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+            try:
+                with os.fdopen(handle, "wb") as archive:
+                    _write(archive, folder, members)
+                Path(scratch).chmod(0o644)
+                Path(scratch).replace(file)
+            except BaseException:
+                Path(scratch).unlink(missing_ok=True)
+                raise
+    return _told(members, file)
+
+
+def _carried(folder: Path) -> Iterator[tuple[str, Path]]:
+    for kind in KINDS:
+        for repository in sorted((folder / kind).glob("*/*.git")):
+            for path in sorted(repository.rglob("*")):
+                if path.is_file() and not path.is_symlink() and _PARTS.fullmatch(str(path.relative_to(repository))):
+                    yield path.relative_to(folder).as_posix(), path
+
+
+def _write(archive: BinaryIO, folder: Path, members: Mapping[str, Member]) -> None:
+    text = _manifest(members)
+    archive.write(_header(MANIFEST, len(text)) + text + _padding(len(text)))
+    for name in sorted(members):
+        archive.write(_header(name, members[name].size))
+        with (folder / name).open("rb") as source:
+            while piece := source.read(_PIECE):
+                archive.write(piece)
+        archive.write(_padding(members[name].size))
+    archive.write(bytes(2 * _BLOCK))
+
+
+def _manifest(members: Mapping[str, Member]) -> bytes:
+    files = {name: list(members[name]) for name in sorted(members)}
+    return json.dumps({"form": _FORM, "files": files}, indent=0).encode()
+
+
+def _header(name: str, size: int) -> bytes:
+    info = tarfile.TarInfo(name)
+    info.size = size
+    return info.tobuf(tarfile.PAX_FORMAT)
+
+
+def _padding(size: int) -> bytes:
+    return bytes(-size % _BLOCK)
+
+
+def _told(members: Mapping[str, Member], file: Path) -> Carried:
+    names = {"/".join(_place(name)[0]) for name in members}
+    return Carried(tuple(sorted(names)), len(members), hash_file(file))
+
+
+def _place(name: str) -> tuple[RepoId, str]:
+    """The repository of a member, and its path there. Raises CheckFailedError for what no archive has."""
+    kind, owner, folder, rest = (*name.split("/", 3), "", "", "")[:4]
+    repo = RepoId(kind, owner, folder.removesuffix(".git"))
+    dotted = any(part in {"", ".", ".."} for part in name.split("/"))
+    if kind not in KINDS or not folder.endswith(".git") or dotted or not _PARTS.fullmatch(rest):
+        raise CheckFailedError(Problem(f"{name!r} is no file of a Hub", MANIFEST))
+    return repo, rest
+
+
+def unpack(file: Path, folder: Path) -> Carried:
+    """Take the repositories of an archive into a Hub's folder, after every byte of it was looked at.
+
+    Raises CheckFailedError that names what is damaged, and for branches that would lose commits.
+    """
+    with opened(folder) as hub, read_errors(file), file.open("rb") as archive:
+        reader = _Reader(archive, str(file))
+        members = reader.manifest()
+        staged: dict[RepoId, Path] = {}
+        for name in sorted(members):
+            repo, rest = _place(name)
+            if repo not in staged:
+                staged[repo] = _stage(hub)
+            with disk_errors(folder):
+                reader.copy(name, members[name], staged[repo] / rest)
+        reader.end()
+        for repo, new in staged.items():
+            settings = new / "hub.json"
+            take_in(hub, repo, new, private=read_json_object(settings).get("private") is not False)
+    return _told(members, file)
+
+
+def _stage(hub: Hub) -> Path:
+    new = Path(tempfile.mkdtemp(dir=hub.scratch))
+    lay_out(new)
+    return new
+
+
+class _Reader:
+    """Reads an archive once, from its beginning to its end, and knows what must come."""
+
+    def __init__(self, archive: BinaryIO, where: str) -> None:
+        self._archive = archive
+        self._where = where
+
+    def manifest(self) -> dict[str, Member]:
+        """What is to come. It has one spelling alone."""
+        head = self._archive.read(_BLOCK)
+        try:
+            size = tarfile.TarInfo.frombuf(head, "utf-8", "strict").size
+        except tarfile.HeaderError:
+            size = -1
+        if not 0 <= size <= _MANIFEST_MOST or head != _header(MANIFEST, size):
+            raise self._damaged("its beginning is not that of an archive of kernels")
+        text = self._archive.read(size)
+        members = _members(text)
+        if members is None or _manifest(members) != text:
+            raise self._damaged(f"{MANIFEST} is damaged")
+        self._expect(_padding(size), f"what follows {MANIFEST}")
+        return members
+
+    def copy(self, name: str, member: Member, target: Path) -> None:
+        """Bring one file to its place. Raises CheckFailedError where it is not the one that was packed."""
+        self._expect(_header(name, member.size), f"the header of {name}")
+        digest, left = hashlib.sha256(), member.size
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("xb") as file:
+            while left and (piece := self._archive.read(min(_PIECE, left))):
+                left -= len(piece)
+                digest.update(piece)
+                file.write(piece)
+        large = _LARGE.search(name)
+        for expected, by in ((member.sha256, MANIFEST), (large[1] if large else member.sha256, "its name")):
+            if left or digest.hexdigest() != expected:
+                raise self._damaged(f"{name} has {digest.hexdigest()}: {by} has {expected}")
+        self._expect(_padding(member.size), f"what follows {name}")
+
+    def end(self) -> None:
+        self._expect(bytes(2 * _BLOCK), "its end")
+        if self._archive.read(1):
+            raise self._damaged("there is more behind its end")
+
+    def _expect(self, expected: bytes, what: str) -> None:
+        if self._archive.read(len(expected)) != expected:
+            raise self._damaged(f"{what} is damaged")
+
+    def _damaged(self, what: str) -> CheckFailedError:
+        return CheckFailedError(Problem(what, self._where, "nothing was unpacked: copy the archive again"))
+
+
+def _members(text: bytes) -> dict[str, Member] | None:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    files = found.get("files") if isinstance(found, dict) and found.get("form") == _FORM else None
+    if not isinstance(files, dict) or not all(map(_is_member, files.values())):
+        return None
+    return {name: Member(*entry) for name, entry in files.items()}
+
+
+def _is_member(found: object) -> bool:
+    if not isinstance(found, list) or len(found) != len(Member._fields):
+        return False
+    size, sha256 = found
+    return type(size) is int and size >= 0 and isinstance(sha256, str) and bool(_SHA256.fullmatch(sha256))

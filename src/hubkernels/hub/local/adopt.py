@@ -1,0 +1,87 @@
+"""Repositories that come from elsewhere, whole: placed where there is none, else joined with the one that is there."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hubkernels.errors import CheckFailedError, HubRefusedError, InputError, Problem
+from hubkernels.hub.local.answers import Refusal
+from hubkernels.hub.local.durable import move_into_place, sync_file
+from hubkernels.hub.local.hub import Hub, Stored
+from hubkernels.hub.local.names import KINDS, RepoId
+from hubkernels.hub.local.repository import Repository
+
+_STORES = ("objects", "lfs/objects")
+_HEADS = "refs/heads/"
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[Hub]:
+    """A Hub's folder, for one process; a new one is made.
+
+    Raises EnvironmentLacksError where a server has it, InputError where something else is there: its `tmp` would go.
+    """
+    if folder.is_dir() and any(folder.iterdir()) and not any((folder / kind).is_dir() for kind in KINDS):
+        raise InputError(Problem("this is no folder of a Hub", str(folder), "name an empty one, or a new one"))
+    hub = Hub(folder)
+    hub.open()
+    try:
+        yield hub
+    except Refusal as refusal:
+        raise HubRefusedError(Problem(refusal.message, str(folder))) from refusal
+    finally:
+        hub.close()
+        shutil.rmtree(hub.scratch, ignore_errors=True)
+        hub.scratch.mkdir(exist_ok=True)
+
+
+def take_in(hub: Hub, repo: RepoId, new: Path, *, private: bool) -> Stored:
+    """Take in a repository that stands in the scratch folder.
+
+    Branches of one that is there move forward alone: one that is ahead stays, and its own privacy too. Raises
+    CheckFailedError for a branch with commits of its own, before anything is changed.
+    """
+    for path in new.rglob("*"):
+        sync_file(path)
+    there = hub.find(repo)
+    if there is None:
+        return hub.adopt(repo, new, private=private)
+    staged = Repository(new, hub.scratch)
+    heads = _forward(there, staged)
+    staged.objects.close()
+    for store in _STORES:
+        _move_missing(new / store, there.git.folder / store, there.git.folder)
+    for name, commit in heads.items():
+        there.git.refs.set(f"{_HEADS}{name}", commit)
+    return there
+
+
+def _forward(there: Stored, staged: Repository) -> dict[str, str]:
+    """The branches that move, and where to."""
+    now, new = there.git.refs.below(_HEADS), staged.refs.below(_HEADS)
+    ahead = {name for name in new if name in now and _holds(there.git, now[name], new[name])}
+    moved = {name: commit for name, commit in new.items() if name not in ahead}
+    apart = [name for name, commit in moved.items() if name in now and not _holds(staged, commit, now[name])]
+    if apart:
+        where = str(there.git.folder)
+        hint = "what was published here only would be lost: delete the repository first, or use another folder"
+        raise CheckFailedError(
+            *(Problem(f"{name} of {there.repo} has commits that the other has not", where, hint) for name in apart)
+        )
+    return moved
+
+
+def _holds(git: Repository, head: str, commit: str) -> bool:
+    return any(info.oid == commit for info in git.log(head))
+
+
+def _move_missing(source: Path, target: Path, root: Path) -> None:
+    """Files that are named by their content. The index of a pack comes after it."""
+    found = sorted(path for path in source.rglob("*") if path.is_file())
+    for path in sorted(found, key=lambda path: path.suffix == ".idx"):
+        place = target / path.relative_to(source)
+        if not place.exists():
+            move_into_place(path, place, root)

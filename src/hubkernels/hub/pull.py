@@ -1,0 +1,159 @@
+"""Pulling: the repositories of a lock from one Hub into a folder that another one serves, with the same commits."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path, PurePosixPath
+
+from dulwich.client import HTTPUnauthorized, get_transport_and_path
+from dulwich.errors import GitProtocolError, NotGitRepository
+from dulwich.objects import ObjectID
+from dulwich.refs import Ref
+from dulwich.repo import Repo
+from urllib3.exceptions import HTTPError
+
+from hubkernels.errors import CheckFailedError, HubRefusedError, Problem
+from hubkernels.hub.changes import RemoteFile
+from hubkernels.hub.hashes import differences
+from hubkernels.hub.local.adopt import opened, take_in
+from hubkernels.hub.local.answers import Refusal
+from hubkernels.hub.local.content import Receiver
+from hubkernels.hub.local.hub import Hub
+from hubkernels.hub.local.names import RepoId
+from hubkernels.hub.local.repository import MAIN, Repository, lay_out
+from hubkernels.hub.local.tree import Entry, walk
+from hubkernels.hub.lock import RemoteOf
+from hubkernels.hub.prefetch import promised_of
+from hubkernels.hub.remote import Remote
+from hubkernels.model.digest import is_bytecode
+from hubkernels.model.lock import Lock, Pin
+
+_HEADS = "refs/heads/"
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """A repository that is in the folder. branches: where they are now."""
+
+    repo_id: str
+    commits: tuple[str, ...]
+    branches: dict[str, str]
+
+
+def pull(lock: Lock, remote_of: RemoteOf, folder: Path) -> Iterator[Pulled]:
+    """Each repository of a lock: its pinned commits with their history, and main.
+
+    A version's branch ends in the commit that is locked. Raises CheckFailedError where files are not those of the lock.
+    """
+    with opened(folder) as hub:
+        for repo_id, pins in groupby(lock.pins, key=lambda pin: pin.dependency.repo_id):
+            yield _pull(lock, tuple(pins), remote_of(repo_id), hub)
+
+
+def _pull(lock: Lock, pins: Sequence[Pin], remote: Remote, hub: Hub) -> Pulled:
+    new = Path(tempfile.mkdtemp(dir=hub.scratch))
+    lay_out(new)
+    heads = _fetch(remote, new, {pin.commit for pin in pins})
+    git = Repository(new, hub.scratch)
+    for pin in pins:
+        _check(lock, pin, git, remote)
+    for name, commit in _branches(pins, heads, git, remote).items():
+        git.refs.set(f"{_HEADS}{name}", commit)
+    git.objects.close()
+    owner, _, name = remote.repo_id.partition("/")
+    stored = take_in(hub, RepoId("kernels", owner, name), new, private=remote.is_private())
+    return Pulled(remote.repo_id, tuple(pin.commit for pin in pins), stored.git.refs.below(_HEADS))
+
+
+def _fetch(remote: Remote, folder: Path, wanted: set[str]) -> dict[str, str]:
+    """All objects of the commits that are wanted, and of main, by git; tells the branches there are.
+
+    Where a commit is the head of no branch any more, all branches are fetched: one of them has it in its history.
+    """
+
+    def choose(refs: Mapping[Ref, ObjectID], depth: int | None = None) -> list[ObjectID]:  # noqa: ARG001 - dulwich's
+        heads = {ref.decode(): oid for ref, oid in refs.items() if ref.startswith(_HEADS.encode())}
+        named = {oid.decode() for oid in heads.values()}
+        found = [oid for ref, oid in heads.items() if wanted - named or oid.decode() in wanted or ref == MAIN]
+        return list(dict.fromkeys(found))
+
+    token = remote.credentials().get("HF_TOKEN")
+    try:
+        client, path = get_transport_and_path(remote.url, username="token" if token else None, password=token)
+        with Repo(str(folder), bare=True) as target:
+            refs = client.fetch(path, target, determine_wants=choose).refs
+    except (GitProtocolError, NotGitRepository, HTTPUnauthorized, HTTPError) as error:
+        hint = "may this token see it? `hf auth whoami` tells whose it is"
+        raise HubRefusedError(
+            Problem(f"git fetch failed: {error or type(error).__name__}", remote.url, hint)
+        ) from error
+    heads = {ref.decode(): oid.decode() for ref, oid in refs.items() if oid and ref.startswith(_HEADS.encode())}
+    return {name.removeprefix(_HEADS): commit for name, commit in heads.items()}
+
+
+def _check(lock: Lock, pin: Pin, git: Repository, remote: Remote) -> None:
+    """Large files come here too. Raises CheckFailedError for a commit that is not there, and other files."""
+    try:
+        tree = git.info(pin.commit).tree
+    except KeyError as error:
+        what = f"no branch of {remote.repo_id} has the commit {pin.commit} any more"
+        raise CheckFailedError(Problem(what, remote.url, "`kernel-builder lock` names another")) from error
+    large = {path: file for path, file in remote.files(pin.commit).items() if file.sha256}
+    found = {}
+    for entry in walk(git.objects, tree):
+        if entry.path in large:
+            file = large[entry.path]
+            found[entry.path] = file.sha256 or ""
+            _bring(git, remote, pin.commit, file)
+        elif not entry.is_folder and not is_bytecode(PurePosixPath(entry.path)):
+            found[entry.path] = _sha256(git, entry)
+    promised = promised_of(lock, pin)
+    if promised is not None and (wrong := tuple(differences(promised, found, "the lock", remote.url))):
+        raise CheckFailedError(*wrong)
+
+
+def _bring(git: Repository, remote: Remote, commit: str, large: RemoteFile) -> None:
+    """Raises CheckFailedError for other bytes than those that git has a pointer to."""
+    receiver = Receiver(git.content.scratch, large.size)
+    try:
+        with remote.path_of(commit, large.path).open("rb") as file:
+            receiver.copy(file)
+        receiver.keep(git.content, large.sha256 or "")
+    except Refusal as refusal:
+        raise CheckFailedError(Problem(f"{large.path}: {refusal.message}", remote.url)) from refusal
+    finally:
+        receiver.close()
+
+
+def _sha256(git: Repository, entry: Entry) -> str:
+    digest = hashlib.sha256()
+    for piece in git.objects.blob(entry.oid).pieces():
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def _branches(pins: Sequence[Pin], heads: dict[str, str], git: Repository, remote: Remote) -> dict[str, str]:
+    """main as it is, each locked version at its commit, and other branches at the last pinned commit that they have."""
+    pinned = {pin.commit for pin in pins}
+    found = {}
+    for name, head in heads.items():
+        history = (info.oid for info in git.log(head)) if _is_here(git, head) else ()
+        last = next((oid for oid in history if oid in pinned), None)
+        if last:
+            found[name] = last
+    found |= {f"v{pin.dependency.version}": pin.commit for pin in pins if pin.dependency.version is not None}
+    if "main" not in heads:
+        raise HubRefusedError(Problem(f"{remote.repo_id} has no branch main", remote.url))
+    return {**found, "main": heads["main"]}
+
+
+def _is_here(git: Repository, commit: str) -> bool:
+    try:
+        git.info(commit)
+    except KeyError:
+        return False
+    return True

@@ -1,0 +1,222 @@
+"""`hub pull`, `hub pack` and `hub unpack`: kernels on their way to a site without a network."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.hub.conftest import READER, Serve, Served, run
+from tests.hub.test_pins import TOP, Site, answering, pyproject
+
+pytest.importorskip("kernels", reason="the stock client is not installed")
+pytest.importorskip("torch", reason="the client loads kernels into torch")
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture
+def site(serve: Serve, tmp_path: Path) -> Site:
+    (tmp_path / "project").mkdir()
+    return Site(serve(), tmp_path / "project")
+
+
+def head(hub: Served, branch: str, repo: str = "org/base") -> str:
+    return run("git", "-C", hub.git(f"kernels/{repo}"), "rev-parse", branch).stdout.strip()
+
+
+LOAD = "import kernels, sys; print(kernels.get_kernel('org/top', revision=sys.argv[1]).BASE.answer())"
+
+
+def loaded(hub: Served, commit: str, home: Path) -> str:
+    """By the stock client with an empty cache."""
+    import sys  # noqa: PLC0415
+
+    done = run(sys.executable, "-c", LOAD, commit, HF_ENDPOINT=hub.url, HF_TOKEN=READER, HF_HOME=str(home))
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_lock_s_repositories_are_pulled_with_the_same_commits(site: Site, serve: Serve, tmp_path: Path) -> None:
+    base = site.publish("org/base", answering(40))
+    top = site.publish("org/top", TOP, depends=[{"repo-id": "org/base", "revision": base}])
+    pyproject(site, '"org/top" = 1')
+    assert site.cli("lock").code == 0
+    later = site.publish("org/base", answering(41))
+    ran = site.cli("hub", "pull", tmp_path / "other", "--json")
+    assert ran.code == 0, ran.err
+    found = {each["repo_id"]: each for each in json.loads(ran.out)}
+    assert found["org/base"]["commits"] == [base]
+    assert found["org/base"]["branches"]["v1"] == base, "as it is locked, though the Hub is further"
+    other = serve(folder=tmp_path / "other")
+    assert head(other, "v1", "org/top") == top
+    assert head(other, "main", "org/top") == head(site.hub, "main", "org/top")
+    other.check("kernels/org/top")
+    other.check("kernels/org/base", "--no-dangling")
+    assert loaded(other, top, tmp_path / "home") == "40\n"
+    assert later != base
+
+
+def test_a_second_pull_moves_branches_forward_alone(site: Site, tmp_path: Path, serve: Serve) -> None:
+    first = site.publish("org/base", answering(1))
+    assert site.cli("lock", "org/base@1").code == 0
+    assert site.cli("hub", "pull", tmp_path / "other").code == 0
+    second = site.publish("org/base", answering(2))
+    assert site.cli("lock", "org/base@1", "--output", tmp_path / "new.lock").code == 0
+    for lock in (tmp_path / "new.lock", site.folder / "kernels.lock"):
+        ran = site.cli("hub", "pull", tmp_path / "other", "--lock", lock)
+        assert ran.code == 0, ran.err
+    other = serve(folder=tmp_path / "other")
+    assert head(other, "v1") == second
+    other.check("kernels/org/base")
+    Site(other, site.folder).publish("org/base", answering(3))
+    assert head(other, "v1^") == second
+    assert first == head(other, "v1~2")
+
+
+def test_what_was_published_there_alone_is_not_lost(site: Site, tmp_path: Path) -> None:
+    from hubkernels.hub.local.accounts import Accounts, parse_tokens  # noqa: PLC0415 - collected without them, too
+    from hubkernels.hub.local.serve import serve as serve_hub  # noqa: PLC0415
+    from tests.hub.conftest import GRANTS  # noqa: PLC0415
+
+    site.publish("org/base", answering(1))
+    assert site.cli("lock", "org/base@1").code == 0
+    assert site.cli("hub", "pull", tmp_path / "other").code == 0
+    with serve_hub(tmp_path / "other", Accounts(parse_tokens(GRANTS, "test"), frozenset())) as running:
+        own = Site(Served(running), site.folder).publish("org/base", answering(9))
+        ran = site.cli("hub", "pull", tmp_path / "other")
+        assert ran.code == 3
+        assert "another server has" in ran.err
+    site.publish("org/base", answering(2))
+    assert site.cli("lock", "org/base@1").code == 0
+    ran = site.cli("hub", "pull", tmp_path / "other")
+    assert ran.code == 1
+    assert "v1 of org/base has commits that the other has not" in ran.err
+    git = tmp_path / "other/kernels/org/base.git"
+    assert run("git", "-C", git, "rev-parse", "v1").stdout.strip() == own
+
+
+def test_files_that_are_not_those_of_the_lock_are_not_pulled(site: Site, tmp_path: Path) -> None:
+    site.publish("org/base", answering(1))
+    assert site.cli("lock", "org/base@1").code == 0
+    hashes = site.folder / "kernels.hashes.json"
+    text = hashes.read_text()
+    start = text.index("data/table.bin") + len('data/table.bin": "')
+    hashes.write_text(text[:start] + "0" * 64 + text[start + 64 :], encoding="utf-8")
+    ran = site.cli("hub", "pull", tmp_path / "other")
+    assert ran.code == 1
+    assert f"data/table.bin has {text[start : start + 64]}: the lock has {'0' * 64}" in ran.err
+    assert not list((tmp_path / "other/kernels").iterdir())
+
+
+@pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # of the client, on upload
+def test_large_files_come_along(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
+    (tmp_path / "project").mkdir()
+    site = Site(serve(lfs="always"), tmp_path / "project")
+    base = site.publish("org/base", answering(40))
+    top = site.publish("org/top", TOP, depends=[{"repo-id": "org/base", "revision": base}])
+    assert site.cli("lock", "org/top@1").code == 0
+    ran = site.cli("hub", "pull", tmp_path / "other")
+    assert ran.code == 0, ran.err
+    other = serve(folder=tmp_path / "other")
+    assert list((tmp_path / "other/kernels/org/base.git/lfs/objects").rglob("*"))
+    assert loaded(other, top, tmp_path / "home") == "40\n"
+
+
+@pytest.fixture
+def archive(site: Site, tmp_path: Path) -> Path:
+    """Two kernels, pulled and packed."""
+    base = site.publish("org/base", answering(40))
+    site.publish("org/top", TOP, depends=[{"repo-id": "org/base", "revision": base}])
+    assert site.cli("lock", "org/top@1").code == 0
+    assert site.cli("hub", "pull", tmp_path / "out").code == 0
+    ran = site.cli("hub", "pack", tmp_path / "kernels.tar", tmp_path / "out")
+    assert ran.code == 0, ran.err
+    return tmp_path / "kernels.tar"
+
+
+def test_an_archive_brings_a_hub_to_another_place(site: Site, archive: Path, serve: Serve, tmp_path: Path) -> None:
+    ran = site.cli("hub", "unpack", archive, tmp_path / "in", "--json")
+    assert ran.code == 0, ran.err
+    assert json.loads(ran.out)["repositories"] == ["kernels/org/base", "kernels/org/top"]
+    assert site.cli("hub", "unpack", archive, tmp_path / "in").code == 0, "a second time changes nothing"
+    other = serve(folder=tmp_path / "in")
+    top = head(site.hub, "v1", "org/top")
+    assert head(other, "v1", "org/top") == top
+    other.check("kernels/org/top")
+    assert loaded(other, top, tmp_path / "home") == "40\n"
+
+
+def test_the_same_folder_gives_the_same_archive(site: Site, archive: Path, tmp_path: Path) -> None:
+    assert site.cli("hub", "pack", tmp_path / "again.tar", tmp_path / "out").code == 0
+    assert (tmp_path / "again.tar").read_bytes() == archive.read_bytes()
+    done = run("tar", "-tf", archive)
+    assert done.returncode == 0, done.stderr
+    assert "kernels/org/base.git/refs/heads/v1" in done.stdout.splitlines()
+    assert not [name for name in done.stdout.splitlines() if name.endswith(("/config", "/HEAD"))]
+
+
+def test_one_flipped_byte_is_refused_by_name_wherever_it_is(archive: Path, tmp_path: Path) -> None:
+    """In headers, in contents and in the padding behind them; nothing is unpacked."""
+    from hubkernels.errors import CheckFailedError  # noqa: PLC0415 - as the rest
+    from hubkernels.hub.archive import unpack  # noqa: PLC0415 - collected without its needs, too
+
+    whole, bad = archive.read_bytes(), tmp_path / "bad.tar"
+    name = b"kernels/org/base.git/refs/heads/v1"
+    start = whole.rindex(name)  # its header; one block on is its content, 41 bytes
+    messages = {}
+    for place in (*range(0, len(whole), 997), start, start + 512, start + 512 + 60, len(whole) - 1):
+        bad.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(CheckFailedError) as raised:
+            unpack(bad, tmp_path / "in")
+        messages[place] = raised.value.problems[0].what
+        assert not list((tmp_path / "in/kernels").iterdir())
+    assert messages[start] == f"the header of {name.decode()} is damaged"
+    assert messages[start + 512].startswith(f"{name.decode()} has ")
+    assert messages[start + 512 + 60] == f"what follows {name.decode()} is damaged"
+    for text in (whole[:-1], whole[: len(whole) // 2], whole + b"\0", b""):
+        bad.write_bytes(text)
+        with pytest.raises(CheckFailedError):
+            unpack(bad, tmp_path / "in")
+
+
+def test_a_folder_of_something_else_is_left_alone(site: Site, archive: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine/tmp").mkdir(parents=True)
+    for words in (("pack", tmp_path / "x.tar", tmp_path / "mine"), ("unpack", archive, tmp_path / "mine")):
+        ran = site.cli("hub", *words)
+        assert ran.code == 2
+        assert "this is no folder of a Hub" in ran.err
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["tmp"]
+    assert not (tmp_path / "x.tar").exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "kernels/org/base.git/config",
+        "kernels/org/base.git/hooks/post-update",
+        "kernels/org/base.git/refs/heads/../../config",
+        "../kernels/org/base.git/hub.json",
+        "kernels/../base.git/hub.json",
+        "kernels/org/base.git/lfs/objects/00/00/" + "0" * 64,
+    ],
+)
+def test_an_archive_that_was_made_to_harm_is_refused(tmp_path: Path, name: str) -> None:
+    """What git would obey, what would leave the folder, and a large file of another name."""
+    import hashlib  # noqa: PLC0415
+    from io import BytesIO  # noqa: PLC0415
+
+    from hubkernels.errors import HubkernelsError  # noqa: PLC0415
+    from hubkernels.hub.archive import Member, _write, unpack  # noqa: PLC0415 - collected without its needs, too
+
+    source = tmp_path / "a/b"
+    for folder in ("kernels/org/base.git/refs/heads", str(Path(name).parent)):
+        (source / folder).mkdir(parents=True, exist_ok=True)
+    (source / name).write_bytes(b"x")
+    written = BytesIO()
+    _write(written, source, {name: Member(1, hashlib.sha256(b"x").hexdigest())})
+    (tmp_path / "bad.tar").write_bytes(written.getvalue())
+    with pytest.raises(HubkernelsError, match="is no file of a Hub|its name has|cannot be the owner"):
+        unpack(tmp_path / "bad.tar", tmp_path / "in")
+    assert not [path for path in (tmp_path / "in").rglob("*") if path.is_file() and path.name != "lock"]
