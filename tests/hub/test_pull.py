@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hub.conftest import READER, Serve, Served, run
+from tests.hub.conftest import OTHER, OWNER, READER, Serve, Served, run
 from tests.hub.test_pins import TOP, Site, answering, pyproject
 
 pytest.importorskip("kernels", reason="the stock client is not installed")
@@ -55,6 +55,39 @@ def test_a_lock_s_repositories_are_pulled_with_the_same_commits(site: Site, serv
     other.check("kernels/org/base", "--no-dangling")
     assert loaded(other, top, tmp_path / "home") == "40\n"
     assert later != base
+
+
+def test_what_cannot_be_had_is_told_with_the_way_out(site: Site, tmp_path: Path) -> None:
+    """And nothing is in the folder."""
+    commit = site.publish("org/base", answering(1))
+    assert site.cli("lock", "org/base@1").code == 0
+    ran = site.cli("hub", "pull", tmp_path / "other", HF_ENDPOINT="http://127.0.0.1:9")
+    assert ran.code == 3
+    assert "the Hub cannot be reached" in ran.err
+    for file in ("kernels.lock", "kernels.hashes.json"):
+        text = (site.folder / file).read_text()
+        (site.folder / file).write_text(text.replace(commit, "0" * 40), encoding="utf-8")
+    ran = site.cli("hub", "pull", tmp_path / "other")
+    assert ran.code == 1
+    assert f"no branch of org/base has the commit {'0' * 40} any more" in ran.err
+    site.hub.api().delete_repo("org/base", repo_type="kernel")
+    ran = site.cli("hub", "pull", tmp_path / "other")
+    assert ran.code == 4
+    assert "no such repository, or none that this token may see" in ran.err
+    assert not list((tmp_path / "other/kernels").iterdir())
+
+
+def test_a_private_repository_stays_private(site: Site, tmp_path: Path, serve: Serve) -> None:
+    site.publish("org/base", answering(1))
+    assert site.hub.ask("PUT", "/api/kernels/org/base/settings", {"private": True}, OWNER).status == 200
+    assert site.cli("lock", "org/base@1").code == 0
+    assert site.cli("hub", "pull", tmp_path / "out").code == 0
+    assert site.cli("hub", "pack", tmp_path / "x.tar", tmp_path / "out").code == 0
+    assert site.cli("hub", "unpack", tmp_path / "x.tar", tmp_path / "in").code == 0
+    for folder in ("out", "in"):
+        other = serve(folder=tmp_path / folder)
+        assert other.ask("GET", "/api/kernels/org/base", token=OTHER).status == 404
+        assert other.ask("GET", "/api/kernels/org/base", token=READER).status == 200
 
 
 def test_a_second_pull_moves_branches_forward_alone(site: Site, tmp_path: Path, serve: Serve) -> None:

@@ -126,7 +126,9 @@ def unpack(file: Path, folder: Path) -> Carried:
 
     Raises CheckFailedError that names what is damaged, and for branches that would lose commits.
     """
-    with opened(folder) as hub, read_errors(file), file.open("rb") as archive:
+    with read_errors(file):
+        opened_archive = file.open("rb")
+    with opened_archive as archive, opened(folder) as hub:
         reader = _Reader(archive, str(file))
         members = reader.manifest()
         staged: dict[RepoId, Path] = {}

@@ -76,7 +76,7 @@ def parse_word(word: str) -> KernelDependency:
     """``OWNER/NAME[@VERSION|@REVISION]``; with neither, version and revision are None. Raises InputError."""
     repo_id, _, pin = word.partition("@")
     if not REPO_ID.fullmatch(repo_id) or word.endswith("@"):
-        hint = f"OWNER/NAME, OWNER/NAME@1 or OWNER/NAME@COMMIT; a name has {REPO_RULE}"
+        hint = f"OWNER/NAME, OWNER/NAME@1 or OWNER/NAME@COMMIT; {REPO_RULE}"
         raise InputError(Problem(f"{word} is not a repository of the Hub", hint=hint))
     if not pin:
         return KernelDependency(repo_id)

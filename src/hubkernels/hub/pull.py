@@ -55,6 +55,7 @@ def pull(lock: Lock, remote_of: RemoteOf, folder: Path) -> Iterator[Pulled]:
 
 
 def _pull(lock: Lock, pins: Sequence[Pin], remote: Remote, hub: Hub) -> Pulled:
+    private = remote.is_private()  # asked first: it tells best why a repository cannot be had
     new = Path(tempfile.mkdtemp(dir=hub.scratch))
     lay_out(new)
     heads = _fetch(remote, new, {pin.commit for pin in pins})
@@ -65,7 +66,7 @@ def _pull(lock: Lock, pins: Sequence[Pin], remote: Remote, hub: Hub) -> Pulled:
         git.refs.set(f"{_HEADS}{name}", commit)
     git.objects.close()
     owner, _, name = remote.repo_id.partition("/")
-    stored = take_in(hub, RepoId("kernels", owner, name), new, private=remote.is_private())
+    stored = take_in(hub, RepoId("kernels", owner, name), new, private=private)
     return Pulled(remote.repo_id, tuple(pin.commit for pin in pins), stored.git.refs.below(_HEADS))
 
 
