@@ -7,11 +7,13 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from hubkernels.check.builds import COMPILED, NOARCH, check_artifact, check_builds
+from hubkernels.check.loaded import loaded_variant
 from hubkernels.errors import EnvironmentLacksError, InputError
 from hubkernels.model.client import PYTHON_DEPENDS
 from hubkernels.model.digest import digest_folder
@@ -423,3 +425,15 @@ def test_noarch_names_are_those_that_some_backend_of_the_client_chooses() -> Non
     words = (*(backend.name for backend in every), "universal", "npu", "cu", "gpu", "cuda-x", "")
     names = [f"torch-{word}" for word in words]
     assert {name for name in names if is_chosen(name)} == {name for name in names if NOARCH.fullmatch(name)}
+
+
+def test_a_kernel_of_the_hubs_cache_is_known_by_its_folder(tmp_path: Path) -> None:
+    """Its files are links to blobs elsewhere: no package with cases could be loaded back."""
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / "blobs/1").write_text("", encoding="utf-8")
+    folder = tmp_path / "snapshot/build/torch-cpu"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").symlink_to(tmp_path / "blobs/1")
+    kernel = ModuleType("_kernel")
+    kernel.__file__ = str(folder / "__init__.py")
+    assert loaded_variant(kernel, folder.parent) == "torch-cpu"

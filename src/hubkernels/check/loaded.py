@@ -63,5 +63,5 @@ def load_kernel(variant: Path) -> ModuleType:
 
 
 def loaded_variant(kernel: ModuleType, package: Path) -> str:
-    """The folder below ``build/<package>`` that a kernel came from."""
-    return Path(kernel.__file__ or "").resolve().relative_to(package.resolve()).parts[0]
+    """The folder below ``build/<package>`` that a kernel came from; files of the Hub's cache are links to elsewhere."""
+    return Path(kernel.__file__ or "").parent.resolve().relative_to(package.resolve()).parts[0]
