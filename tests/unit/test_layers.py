@@ -26,7 +26,7 @@ ALLOWED: dict[str, set[str]] = {
     "bench": {"errors", "model", "host", "config", "check"},
     "export": {"errors", "model", "host", "config", "toolchain", "build", "check"},
     "init": {"errors", "model", "host"},
-    "hub": {"errors", "model", "host", "config", "toolchain", "build", "check"},
+    "hub": {"errors", "model", "host", "config", "toolchain", "build", "check", "bench"},
     "runtime": {"errors", "model"},
     "cli": {
         *("errors", "model", "host", "config", "abi", "toolchain"),

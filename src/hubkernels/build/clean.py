@@ -15,7 +15,7 @@ from hubkernels.build.report import Report
 from hubkernels.build.work import locked
 from hubkernels.errors import InputError, Problem
 from hubkernels.host.files import disk_errors, read_json_object
-from hubkernels.model.artifact import METADATA, NOTE
+from hubkernels.model.artifact import METADATA, NOTE, records_of
 
 _NOTE = re.compile(rf"(.+){re.escape(NOTE)}")
 _HALF_A_NOTE = re.compile(rf"\..+{re.escape(NOTE)}\.\w+")
@@ -78,7 +78,9 @@ def _made_in_package(folder: Path) -> list[Path]:
             found.append(path)
         elif (named := _NOTE.fullmatch(path.name)) and read_json_object(path).get("variant") == named[1]:
             artifact = folder / named[1]
-            found += [artifact, path] if artifact.is_symlink() or (artifact / METADATA).is_file() else [path]
+            made = artifact.is_symlink() or (artifact / METADATA).is_file()
+            records = records_of(artifact)
+            found += [*([artifact] if made else []), *([records] if os.path.lexists(records) else []), path]
     return found
 
 

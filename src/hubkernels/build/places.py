@@ -24,7 +24,8 @@ OLD = re.compile(r".+\.\d+\.old")
 """What was moved out of sight, by the process of that number, to be deleted."""
 
 _MADE = re.compile(
-    rf"{LOCK}|runs|cache|sanitized|python|hashes\.json|.+\.ninja|\.ninja_\w+|\.(?:hashes\.json|.+\.ninja)\.\w+|{OLD.pattern}"
+    rf"{LOCK}|runs|cache|sanitized|python|hashes\.json|release\.json|.+\.ninja|\.ninja_\w+"
+    rf"|\.(?:hashes\.json|release\.json|.+\.ninja)\.\w+|{OLD.pattern}"
 )
 
 
@@ -61,6 +62,11 @@ class Places:
     def hashes(self) -> Path:
         """What is remembered of files between runs."""
         return self.work / "hashes.json"
+
+    @property
+    def release(self) -> Path:
+        """What is remembered of a release that has begun."""
+        return self.work / "release.json"
 
     def package(self, name: str) -> Path:
         """The folder of a package's artifacts."""

@@ -12,7 +12,7 @@ from hubkernels.check.metadata import backend_type, check_metadata, read_metadat
 from hubkernels.check.python_source import check_python
 from hubkernels.check.violation import Violation, collect
 from hubkernels.errors import EnvironmentLacksError, Problem
-from hubkernels.model.artifact import METADATA
+from hubkernels.model.artifact import METADATA, RECORDS
 from hubkernels.model.backend import BACKENDS
 from hubkernels.model.cpu import CPUS
 
@@ -38,7 +38,7 @@ def check_builds(folder: Path) -> tuple[Violation, ...]:
     found += [
         Violation(name, METADATA, "is missing: the client does not see this folder")
         for name in stray
-        if not name.startswith(".")
+        if not (name.startswith(".") or name.endswith(RECORDS))
     ]
     return tuple(sorted((*found, *_ties(folder.name, list(variants)))))
 

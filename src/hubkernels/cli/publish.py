@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as json_format
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
@@ -17,9 +17,14 @@ from hubkernels.errors import InputError, Problem
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hubkernels.hub.publish import Published
+    from hubkernels.build.pipeline import Builder
+    from hubkernels.hub.prepare import Wishes
+    from hubkernels.hub.publish import Publication, Published
     from hubkernels.hub.read_back import ReadBack
+    from hubkernels.hub.remote import Remote
+    from hubkernels.hub.show import Sheet
     from hubkernels.hub.sign import Signer
+    from hubkernels.model.project import Package
 
 SIGN_KEY = "HUBKERNELS_SIGN_KEY"
 
@@ -30,7 +35,8 @@ Branch = Annotated[
     str | None, typer.Option("--branch", metavar="NAME", help="Branch; that of the version, as v1, by default.")
 ]
 Private = Annotated[bool, typer.Option("--private", help="Where the repository is made, make it private.")]
-RepoType = Annotated[Literal["kernel", "model"], typer.Option("--repo-type", help="model: repositories of old.")]
+RepoTypeName = Literal["kernel", "model"]
+RepoType = Annotated[RepoTypeName, typer.Option("--repo-type", help="model: repositories of old.")]
 CreatePr = Annotated[bool, typer.Option("--create-pr", help="Propose the commit; needs no right to write.")]
 AllowDirty = Annotated[
     bool, typer.Option("--allow-dirty", help="Publish what was built of uncommitted files, or is out of date, too.")
@@ -44,6 +50,7 @@ SignKey = Annotated[
 NoReadBack = Annotated[
     bool, typer.Option("--no-read-back", help="Do not load what was published with the stock client.")
 ]
+NoCard = Annotated[bool, typer.Option("--no-card", help="Leave the card, README.md on main, as it is.")]
 
 
 def publish(  # noqa: PLR0913, PLR0917 - one parameter an option
@@ -59,17 +66,14 @@ def publish(  # noqa: PLR0913, PLR0917 - one parameter an option
     sign: Sign = False,
     sign_key: SignKey = None,
     no_read_back: NoReadBack = False,
+    no_card: NoCard = False,
     output_json: OutputJson = None,
     project: ProjectFolder = HERE,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Publish what is built: one commit a package, on the branch of its version, then loaded back at that commit."""
-    from hubkernels.hub.prepare import Wishes, prepare, repository_of  # noqa: PLC0415 - `--help` does without
-    from hubkernels.hub.publish import preview  # noqa: PLC0415
-    from hubkernels.hub.publish import publish as send  # noqa: PLC0415
-    from hubkernels.hub.read_back import read_back  # noqa: PLC0415
-    from hubkernels.hub.remote import Remote  # noqa: PLC0415
+    from hubkernels.hub.prepare import Wishes  # noqa: PLC0415 - `--help` does without
 
     wishes = Wishes(
         tuple(variant or ()), repo_id, branch, private, create_pr, allow_dirty, _signer(sign_key, keyless=sign)
@@ -78,25 +82,21 @@ def publish(  # noqa: PLR0913, PLR0917 - one parameter an option
     if repo_id and len(target.packages) > 1:
         names = ", ".join(package.name for package in target.packages)
         raise InputError(Problem(f"--repo-id is for one package; there are {names}", hint="name one"))
+    with_card = not (no_card or create_pr or dry_run)
     orders = [
-        (package, prepare(builder, package, wishes), Remote(repository_of(package, wishes), repo_type))
-        for package in target.packages
+        make_order(builder, package, wishes, with_card=with_card, repo_type=repo_type) for package in target.packages
     ]
+    tell = not (quiet or json)
     results: list[dict[str, Any]] = []
     try:
-        for package, publication, remote in orders:
-            done = preview(publication, remote) if dry_run else send(publication, remote)
-            results.append(done.to_json())
-            if not (quiet or json):
-                _tell(done)
-            if done.commit and not (dry_run or no_read_back):
-                loaded = read_back(builder, package, publication, remote, done.commit)
-                results[-1]["read_back"] = [each.to_json() for each in loaded]
-                if not (quiet or json):
-                    _tell_loaded(loaded)
+        for order in orders:
+            results.append(send(order, dry_run=dry_run, tell=tell))
+            if results[-1]["commit"] and not dry_run:
+                loaded = () if no_read_back else load_back(builder, order, results[-1], tell=tell)
+                show_card(order, results[-1], loaded, tell=tell)
     finally:
         if output_json and results:
-            _write(output_json, results)
+            write_results(output_json, results[0] if len(results) == 1 else results)  # of one in upstream's form
         if json and results:
             say_json(results)
 
@@ -148,6 +148,65 @@ def _signer(key: Path | None, *, keyless: bool) -> Signer | None:
     return read_signer(file, os.environ.get(PASSWORD)) if file else None
 
 
+class Order(NamedTuple):
+    """All that there is to publish of one package, looked at before anything is sent. card: None for none."""
+
+    package: Package
+    publication: Publication
+    remote: Remote
+    card: Sheet | None
+
+
+def make_order(
+    builder: Builder, package: Package, wishes: Wishes, *, with_card: bool, repo_type: RepoTypeName = "kernel"
+) -> Order:
+    """Raises whatever there is against publishing it."""
+    from hubkernels.hub.prepare import prepare, repository_of  # noqa: PLC0415 - `--help` does without
+    from hubkernels.hub.remote import Remote  # noqa: PLC0415
+    from hubkernels.hub.show import prepare_card  # noqa: PLC0415
+
+    publication = prepare(builder, package, wishes)
+    remote = Remote(repository_of(package, wishes), repo_type)
+    return Order(
+        package, publication, remote, prepare_card(package, publication, remote.repo_id) if with_card else None
+    )
+
+
+def send(order: Order, *, dry_run: bool, tell: bool) -> dict[str, Any]:
+    from hubkernels.hub.publish import preview, publish  # noqa: PLC0415 - `--help` does without
+
+    done = preview(order.publication, order.remote) if dry_run else publish(order.publication, order.remote)
+    if tell:
+        _tell(done)
+    return {**done.to_json(), "card_commit": None}
+
+
+def load_back(builder: Builder, order: Order, result: dict[str, Any], *, tell: bool) -> tuple[ReadBack, ...]:
+    from hubkernels.hub.read_back import read_back  # noqa: PLC0415 - `--help` does without
+
+    loaded = read_back(builder, order.package, order.publication, order.remote, result["commit"])
+    result["read_back"] = [each.to_json() for each in loaded]
+    if tell:
+        _tell_loaded(loaded)
+    return loaded
+
+
+def show_card(order: Order, result: dict[str, Any], loaded: Sequence[ReadBack], *, tell: bool) -> None:
+    from hubkernels.hub.show import publish_card  # noqa: PLC0415 - `--help` does without
+
+    if order.card is None:
+        return
+    shown = publish_card(order.card, order.publication, order.remote, result["commit"], loaded)
+    result.update(card_commit=shown.commit, card=shown.status)
+    words = {
+        "uploaded": f"card at {shown.commit}",
+        "no_changes": "the card says just this",
+        "left_to_newer_version": "the card is that of a newer version, and stays",
+    }
+    if tell:
+        say(f"{order.remote.repo_id} main: {words[shown.status]}")
+
+
 def _tell(done: Published) -> None:
     for line in done.changes.lines():
         say(f"  {line}")
@@ -166,9 +225,7 @@ def _tell_loaded(loaded: Sequence[ReadBack]) -> None:
         note(str(each))
 
 
-def _write(file: Path, results: list[dict[str, Any]]) -> None:
-    """Of one package in upstream's form, of several as a list."""
+def write_results(file: Path, value: object) -> None:
     from hubkernels.host.files import write_atomically  # noqa: PLC0415 - `--help` does without
 
-    value = results[0] if len(results) == 1 else results
     write_atomically(file, (json_format.dumps(value, indent=2) + "\n").encode())

@@ -51,9 +51,9 @@ def _counts(marks: Collection[str]) -> str:
 
 
 def folder_of(path: str) -> str:
-    """``build/<variant>`` of a file in it, else the first folder, or the file at the top."""
+    """``build/<variant>`` of a file in it, and ``records/<variant>``; else the first folder, or the file at the top."""
     parts = path.split("/")
-    return "/".join(parts[: 2 if parts[0] == "build" else 1])
+    return "/".join(parts[: 2 if parts[0] in {"build", "records"} else 1])
 
 
 def compare(offered: Mapping[str, Content], there: Mapping[str, RemoteFile], is_ours: Callable[[str], bool]) -> Changes:

@@ -12,6 +12,7 @@ from hubkernels.build.state import stale
 from hubkernels.errors import CheckFailedError, InputError, Problem
 from hubkernels.hub.offer import Content, Offered, read_offer
 from hubkernels.hub.publish import Publication
+from hubkernels.hub.records import records_to_send
 from hubkernels.hub.refusals import local_reasons
 from hubkernels.hub.sign import Signer
 from hubkernels.model.client import REPO_ID, REPO_RULE, is_branch
@@ -58,14 +59,9 @@ def prepare(builder: Builder, package: Package, wishes: Wishes) -> Publication:
     if problems:
         raise CheckFailedError(*problems)
     version = offered[0].metadata["version"]
-    return Publication(
-        offered,
-        branch or f"v{version}",
-        _benchmarks(package),
-        wishes.private,
-        wishes.as_pull_request,
-        wishes.signer,
-    )
+    more = {**_benchmarks(package), **records_to_send(offered)}
+    where = branch or f"v{version}"
+    return Publication(offered, where, more, wishes.private, wishes.as_pull_request, wishes.signer)
 
 
 def _outdated(builder: Builder, package: Package, offered: Sequence[Offered]) -> Iterator[Problem]:

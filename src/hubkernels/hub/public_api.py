@@ -34,12 +34,13 @@ class PublicApi:
 def read_api(init: bytes, library: bytes | None) -> PublicApi:
     """The API of one variant: of its ``__init__.py`` and, where it is compiled, its library."""
     if library is None:
-        return PublicApi(_names(init), None)
+        return PublicApi(names_of(init), None)
     schemas = (" ".join(found.decode().split()) for found in _SCHEMA.findall(library))
-    return PublicApi(_names(init), frozenset(schemas))
+    return PublicApi(names_of(init), frozenset(schemas))
 
 
-def _names(init: bytes) -> frozenset[str] | None:
+def names_of(init: bytes) -> frozenset[str] | None:
+    """The texts of ``__all__``; None where it is no plain list of them, or is not there."""
     try:
         body = ast.parse(init).body
     except (SyntaxError, ValueError):

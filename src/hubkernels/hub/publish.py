@@ -11,6 +11,7 @@ from hubkernels.errors import Problem
 from hubkernels.hub.changes import Changes, RemoteFile, compare
 from hubkernels.hub.offer import BUILD, Content, Offered
 from hubkernels.hub.promises import refuse_broken_promises
+from hubkernels.hub.records import RECORDS, belongs_to, digest_of
 from hubkernels.hub.remote import Committed, RaceLostError, Remote
 from hubkernels.hub.sign import Read, Signer, signature_path, signed, stays_signed, with_signatures
 from hubkernels.model.artifact import METADATA
@@ -23,7 +24,7 @@ Status = Literal["no_changes", "uploaded", "pull_request_created", "would_upload
 
 @dataclass(frozen=True)
 class Publication:
-    """What is to be published, where. more: files beside the artifacts, by path, such as benchmarks.
+    """What is to be published, where. more: files beside the artifacts, by path, such as benchmarks and records.
 
     signer: who signs the metadata; None leaves good signatures that are there.
     """
@@ -160,15 +161,16 @@ def _make_branch(publication: Publication, remote: Remote) -> _Look:
 def _changes(publication: Publication, remote: Remote, look: _Look) -> Changes:
     """Against what is there; a branch that begins at main keeps none of the variants of main."""
     offered = publication.files
-    ours = (BUILD,) if look.new else tuple(each.place for each in publication.variants)
+    ours = (BUILD, RECORDS) if look.new else tuple(each.place for each in publication.variants)
     benchmarks = any(path.startswith("benchmarks/") for path in publication.more)
     signatures = {signature_path(each) for each in publication.variants}
+    of_other_bytes = frozenset() if look.new else _outlived_records(publication, remote, look)
 
     def is_ours(path: str) -> bool:
         if path in signatures:  # decided on when it is known what becomes of the metadata
             return False
         stale_benchmark = benchmarks and path.startswith("benchmarks/benchmark") and path.count("/") == 1
-        return stale_benchmark or any(path.startswith(f"{place}/") for place in ours)
+        return stale_benchmark or path in of_other_bytes or any(path.startswith(f"{place}/") for place in ours)
 
     found = compare(offered, look.files, is_ours)
     if not look.new and look.head is not None:
@@ -180,6 +182,17 @@ def _changes(publication: Publication, remote: Remote, look: _Look) -> Changes:
 
     found = _without_mere_stamps(publication, look, found, read)
     return with_signatures(publication.variants, found, look.files, publication.signer, read)
+
+
+def _outlived_records(publication: Publication, remote: Remote, look: _Look) -> frozenset[str]:
+    """The records there of bytes that are replaced; those of the same bytes stay, whoever made them."""
+    return frozenset(
+        path
+        for each in publication.variants
+        for path in look.files
+        if path.startswith(f"{RECORDS}/{each.tag}/") and path not in publication.more and look.head is not None
+        if not belongs_to(remote.read(look.head, path), digest_of(each))
+    )
 
 
 def _without_mere_stamps(publication: Publication, look: _Look, found: Changes, read: Read) -> Changes:

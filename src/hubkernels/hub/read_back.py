@@ -22,19 +22,25 @@ READ_BACK = Task("read back", "hubkernels.hub.loaded_back:load_back", online=Tru
 
 @dataclass(frozen=True)
 class ReadBack:
-    """One variant as it came back. passed, rows: of its parity cases; no rows where it has none."""
+    """One variant as it came back. passed, rows: of its parity cases; no rows where it has none.
+
+    worst: the largest error, in units of the tolerance.
+    """
 
     variant: str
     commit: str
+    digest: str
     passed: int
     rows: int
+    worst: float | None = None
 
     def __str__(self) -> str:
         cases = f"{self.passed}/{self.rows} agree with the float64 reference" if self.rows else "loaded"
         return f"read back  {self.variant}  {self.commit[:12]}: {cases}"
 
     def to_json(self) -> dict[str, Any]:
-        return {"variant": self.variant, "commit": self.commit, "passed": self.passed, "rows": self.rows}
+        counts = {"passed": self.passed, "rows": self.rows}
+        return {"variant": self.variant, "commit": self.commit, "digest": self.digest, **counts, "worst": self.worst}
 
 
 def read_back(
@@ -67,4 +73,5 @@ def _read_back(
     wrong = [row for row in rows if not row.ok]
     if wrong:
         raise CheckFailedError(*(Problem(f"read back at {commit}: {row}", where=tag) for row in wrong))
-    return ReadBack(tag, commit, len(rows), len(rows))
+    worst = max((row.max_error for row in rows if row.max_error is not None), default=None)
+    return ReadBack(tag, commit, digest, len(rows), len(rows), worst)

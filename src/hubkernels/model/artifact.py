@@ -13,6 +13,7 @@ from hubkernels.model.version import Version
 
 METADATA = "metadata.json"
 NOTE = ".build.json"
+RECORDS = ".records"
 LIMITED_API = Version((3, 9))
 """The Python whose stable ABI artifacts keep to, abi3: one binary for every later Python."""
 
@@ -31,6 +32,11 @@ class Artifact:
 def note_of(folder: Path) -> Path:
     """The file beside an artifact that tells how it was built."""
     return folder.parent / f"{folder.name}{NOTE}"
+
+
+def records_of(folder: Path) -> Path:
+    """The folder beside an artifact with the records of what was measured of it."""
+    return folder.parent / f"{folder.name}{RECORDS}"
 
 
 def metadata(package: Package, variant: AnyVariant, op_id: str) -> dict[str, Any]:

@@ -1,0 +1,101 @@
+"""Records of what was measured of an artifact: beside it on this machine, in ``records/<variant>/`` on its branch.
+
+They name the digest that they belong to and are no part of it: what is measured later changes no artifact.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from hubkernels import __version__
+from hubkernels.bench.record import Record
+from hubkernels.errors import InputError
+from hubkernels.host.cpu import cpu_model
+from hubkernels.host.files import read_json_object, write_atomically
+from hubkernels.hub.offer import Content, Offered
+from hubkernels.model.artifact import records_of
+from hubkernels.model.digest import digest_folder, hash_digest
+
+RECORDS = "records"
+"""The folder of a repository whose folders have the records of a variant each."""
+
+PARITY, BENCH = "parity.json", "bench.json"
+SCHEMA = 1
+
+
+def digest_of(offered: Offered) -> str:
+    return hash_digest(offered.metadata["digest"]["files"])
+
+
+def write_parity(folder: Path, found: Mapping[str, Any]) -> None:
+    """Beside an artifact, what `check parity` found of it. Without a date: the same figures, the same bytes."""
+    facts = {"package": found["package"], "variant": found["variant"], "artifact": found["id"]}
+    versions = {"hubkernels": __version__, **{name: installed(name) for name in ("torch", "kernels")}}
+    _write(folder, PARITY, {**facts, "machine": {"cpu": cpu_model()}, "versions": versions, "rows": found["rows"]})
+
+
+def write_bench(folder: Path, records: Iterable[Record]) -> None:
+    _write(folder, BENCH, {"records": [record.to_json() for record in records]})
+
+
+def _write(folder: Path, name: str, facts: Mapping[str, Any]) -> None:
+    value = {"schema": SCHEMA, "digest": hash_digest(digest_folder(folder)), **facts}
+    records_of(folder).mkdir(exist_ok=True)
+    write_atomically(records_of(folder) / name, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def installed(name: str) -> str | None:
+    """The version of a package here, not imported for that."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def records_beside(offered: Offered) -> dict[str, Path]:
+    """The records of just these bytes, by name."""
+    found = {name: records_of(offered.folder) / name for name in (PARITY, BENCH)}
+    return {name: path for name, path in found.items() if read_json_object(path).get("digest") == digest_of(offered)}
+
+
+def records_to_send(variants: Iterable[Offered]) -> dict[str, Content]:
+    """By their path in the repository."""
+    return {
+        f"{RECORDS}/{each.tag}/{name}": Content(path)
+        for each in variants
+        for name, path in records_beside(each).items()
+    }
+
+
+def belongs_to(content: bytes, digest: str) -> bool:
+    """Whether a record is one of these bytes; what is no record is not."""
+    try:
+        found = json.loads(content)
+    except ValueError:
+        return False
+    return isinstance(found, dict) and found.get("digest") == digest
+
+
+def bench_records(root: Path, package: str, variants: Iterable[Offered]) -> tuple[Record, ...]:
+    """The benchmark records of a package: those of its artifacts, else those of the project in ``bench/records``."""
+    found = {record.file_name: record for record in _of_project(root / "bench/records") if record.package == package}
+    found |= {record.file_name: record for each in variants for record in _of_artifact(each)}
+    return tuple(found[name] for name in sorted(found))
+
+
+def _of_project(folder: Path) -> Iterator[Record]:
+    for path in sorted(folder.glob("*.json")):
+        yield Record.from_json(read_json_object(path), str(path))
+
+
+def _of_artifact(offered: Offered) -> Iterator[Record]:
+    path = records_beside(offered).get(BENCH)
+    listed = read_json_object(path).get("records") if path else None
+    for value in listed if isinstance(listed, list) else ():
+        if not isinstance(value, dict):
+            raise InputError(f"{path} has what is no record")
+        yield Record.from_json(value, str(path))

@@ -1,0 +1,217 @@
+"""The card that `publish` leaves on main, and the records beside the builds."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hubkernels.model.digest import digest_folder, hash_digest
+from tests.conftest import REPOSITORY, Cli
+from tests.hub.conftest import OWNER, Serve, Served
+from tests.hub.test_publish import (
+    CPU,
+    CUDA,
+    REPO,
+    Publish,
+    change,
+    commit_all,
+    commits,
+    done,
+    head,
+    project,
+    publish,
+    tree,
+)
+
+pytest.importorskip("torch", reason="what is published is loaded back")
+pytestmark = pytest.mark.torch
+
+__all__ = ["project", "publish"]
+
+
+def read(hub: Served, path: str, revision: str = "main") -> str:
+    answer = hub.ask("GET", f"/kernels/{REPO}/resolve/{revision}/{path}", token=OWNER)
+    assert answer.status == 200, answer.body
+    return answer.body.decode()
+
+
+def card(hub: Served) -> str:
+    return read(hub, "README.md")
+
+
+def write_record(project: Path, **changes: Any) -> None:  # noqa: ANN401 - any JSON
+    """A benchmark record of this project, made of one of ours."""
+    ours = REPOSITORY / "bench/records/rms-norm-rms_norm-float32-4096x4096-fwd-t2-pre-touched.json"
+    record = {**json.loads(ours.read_text()), "package": "my-table", "op": "answer", **changes}
+    (project / "bench/records").mkdir(parents=True, exist_ok=True)
+    (project / "bench/records/one.json").write_text(json.dumps(record), encoding="utf-8")
+
+
+def write_parity(project: Path, tag: str = CPU, **changes: Any) -> Path:  # noqa: ANN401 - any JSON
+    artifact = project / f"build/my-table/{tag}"
+    file = project / f"build/my-table/{tag}.records/parity.json"
+    file.parent.mkdir(exist_ok=True)
+    value = {"schema": 1, "digest": hash_digest(digest_folder(artifact)), "rows": [], **changes}
+    file.write_text(json.dumps(value), encoding="utf-8")
+    return file
+
+
+def test_the_card_tells_to_load_the_commit_that_was_published(serve: Serve, project: Path, publish: Publish) -> None:
+    hub = serve()
+    ran = done(publish(hub, project, "--json", back=True))
+    text = card(hub)
+    assert f'get_kernel("{REPO}", revision="{ran["commit"]}")' in text
+    assert text.startswith("---\nlicense: apache-2.0\nlibrary_name: kernels\ntags:\n- kernel\n- cpu\n- cuda\n---\n")
+    assert "- `answer(x)`\n" in text
+    assert "- `DATA`\n" in text
+    assert f"| `{CPU}` | cpu |" in text
+    assert f"| `{CUDA}` | cuda |" in text
+    assert (ran["card_commit"], ran["card"]) == (head(hub, "main"), "uploaded")
+    assert "were not committed" not in text
+
+
+def test_the_same_again_makes_no_new_card(serve: Serve, project: Path, publish: Publish) -> None:
+    """Also where the second time nothing is loaded back."""
+    hub = serve()
+    first = done(publish(hub, project, "--json", back=True))
+    count = len(commits(hub, "main"))
+    told = publish(hub, project)
+    assert f"{REPO} main: the card says just this\n" in told.out
+    again = done(publish(hub, project, "--json", back=True))
+    assert (again["card_commit"], again["card"]) == (first["card_commit"], "no_changes")
+    assert len(commits(hub, "main")) == count
+
+
+def test_builds_come_first_and_the_card_last(serve: Serve, project: Path, publish: Publish) -> None:
+    asked: list[str] = []
+
+    def wrap(app: Any) -> Any:  # noqa: ANN401 - an ASGI application
+        async def note(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401
+            if "/commit/" in scope.get("path", ""):
+                asked.append(scope["path"].rpartition("/")[2])
+            await app(scope, receive, send)
+
+        return note
+
+    done(publish(serve(wrap=wrap), project, "--json"))
+    assert asked == ["v1", "main"]
+
+
+@pytest.mark.parametrize("option", ["--no-card", "--create-pr"])
+def test_the_card_is_left_out(serve: Serve, project: Path, publish: Publish, cli: Cli, option: str) -> None:
+    hub = serve()
+    done(publish(hub, project, "--json", "--no-card"))
+    before = head(hub, "main")
+    change(project, cli)
+    ran = done(publish(hub, project, "--json", option))
+    assert ran["card_commit"] is None
+    assert head(hub, "main") == before
+
+
+def test_variants_that_stay_are_in_the_card(serve: Serve, project: Path, publish: Publish) -> None:
+    hub = serve()
+    done(publish(hub, project, "--json", "--variant", CUDA))
+    done(publish(hub, project, "--json", "--variant", CPU))
+    assert f"| `{CUDA}` | cuda |" in card(hub)
+
+
+def test_a_dirty_build_has_a_banner(serve: Serve, project: Path, publish: Publish, cli: Cli) -> None:
+    hub = serve()
+    (project / "torch-ext/my_table/more.py").write_text("x = 1\n", encoding="utf-8")
+    assert cli("build", "--project", project).code == 0
+    done(publish(hub, project, "--json", "--allow-dirty"))
+    assert "**Built of files that were not committed:**" in card(hub)
+
+
+def test_an_older_version_leaves_the_card_to_the_newer(serve: Serve, project: Path, publish: Publish, cli: Cli) -> None:
+    hub = serve()
+    done(publish(hub, project, "--json"))
+    build = project / "build.toml"
+    build.write_text(build.read_text().replace("version = 1", "version = 2"), encoding="utf-8")
+    commit_all(project)
+    assert cli("build", "--project", project).code == 0
+    newer = done(publish(hub, project, "--json"))
+    assert newer["commit"] in card(hub)
+    build.write_text(build.read_text().replace("version = 2", "version = 1"), encoding="utf-8")
+    change(project, cli)
+    older = done(publish(hub, project, "--json"))
+    assert (older["status"], older["card"], older["card_commit"]) == ("uploaded", "left_to_newer_version", None)
+    assert newer["commit"] in card(hub)
+
+
+def test_a_project_has_a_card_of_its_own(serve: Serve, project: Path, publish: Publish, cli: Cli) -> None:
+    """With the variables of upstream, and its white space."""
+    hub = serve()
+    (project / "CARD.md").write_text(
+        "---\nlicense: {{ license }}\n---\n{{ repo_id }} {{ version }} {{ commit }}\n"
+        "{% for name in functions %}\n- {{ name }}\n{% endfor %}\n{{ layers }} {{ has_benchmark }}\n",
+        encoding="utf-8",
+    )
+    change(project, cli)
+    ran = done(publish(hub, project, "--json"))
+    assert card(hub) == (f"---\nlicense: apache-2.0\n---\n{REPO} 1 {ran['commit']}\n- DATA\n- answer\n[] False\n")
+
+
+@pytest.mark.parametrize("text", ["{% for x %}", "{{ version.a.b }}"])
+def test_a_card_that_cannot_be_filled_is_found_out_before_anything_is_sent(
+    serve: Serve, project: Path, publish: Publish, cli: Cli, text: str
+) -> None:
+    hub = serve()
+    (project / "CARD.md").write_text(f"# card\n{text}\n", encoding="utf-8")
+    change(project, cli)
+    ran = publish(hub, project)
+    assert ran.code == 2
+    assert "error: CARD.md " in ran.err
+    assert hub.ask("GET", f"/api/kernels/{REPO}", token=OWNER).status == 404
+
+
+def test_benchmarks_are_a_table_and_a_picture(serve: Serve, project: Path, publish: Publish, cli: Cli) -> None:
+    hub = serve()
+    write_record(project)
+    change(project, cli)
+    done(publish(hub, project, "--json"))
+    text = card(hub)
+    assert "](media/benchmarks.svg)" in text
+    assert "| `answer` | float32 | 4096x4096 | fwd | 1663 [1510-2194] | 109% | kernels-community 2149 | 0.77 |" in text
+    assert "of an earlier build, digest `2576f850836023dc`" in text
+    assert read(hub, "media/benchmarks.svg").startswith("<svg ")
+    shutil.rmtree(project / "bench")
+    change(project, cli)
+    done(publish(hub, project, "--json"))
+    assert "media/benchmarks.svg" not in tree(hub, "main")
+
+
+def test_a_stranger_among_the_records_is_named_before_anything_is_sent(
+    serve: Serve, project: Path, publish: Publish, cli: Cli
+) -> None:
+    write_record(project, schema=7)
+    change(project, cli)
+    ran = publish(serve(), project)
+    assert ran.code == 2
+    assert "record schema 7 is unknown" in ran.err
+    assert "bench/records/one.json" in ran.err
+
+
+def test_records_of_just_these_bytes_go_along(serve: Serve, project: Path, publish: Publish, cli: Cli) -> None:
+    hub = serve()
+    file = write_parity(project)
+    write_parity(project, CUDA, digest="of other bytes")
+    ran = done(publish(hub, project, "--json"))
+    assert [path for path in tree(hub) if path.startswith("records/")] == [f"records/{CPU}/parity.json"]
+    assert read(hub, f"records/{CPU}/parity.json", "v1") == file.read_text()
+    assert done(publish(hub, project, "--json"))["commit"] == ran["commit"]
+    shutil.rmtree(file.parent)
+    assert done(publish(hub, project, "--json"))["deleted"] == [], "another machine has made them"
+    change(project, cli)
+    assert done(publish(hub, project, "--json"))["deleted"] == [f"records/{CPU}/parity.json"], "of bytes that are gone"
+
+
+def test_records_beside_artifacts_are_no_violation_and_go_with_them(project: Path, cli: Cli) -> None:
+    file = write_parity(project)
+    assert cli("check", "builds", "--project", project).code == 0
+    assert cli("clean", "--project", project).code == 0
+    assert not file.parent.exists()
