@@ -177,7 +177,7 @@ def test_benchmarks_are_a_table_and_a_picture(serve: Serve, project: Path, publi
     text = card(hub)
     assert "](media/benchmarks.svg)" in text
     assert "| `answer` | float32 | 4096x4096 | fwd | 1663 [1510-2194] | 109% | kernels-community 2149 | 0.77 |" in text
-    assert "of an earlier build, digest `2576f850836023dc`" in text
+    assert "of another build, digest `2576f850836023dc`" in text
     assert read(hub, "media/benchmarks.svg").startswith("<svg ")
     shutil.rmtree(project / "bench")
     change(project, cli)

@@ -30,6 +30,7 @@ from hubkernels.cli import (
     pins,
     plan,
     publish,
+    release,
     shell,
     update_build,
     verify,
@@ -70,6 +71,7 @@ app.command("verify-signature", short_help="Check who signed a kernel, and its f
     verify_signature.verify_signature
 )
 app.command("keygen", short_help="Make a key to sign with where there is no network.")(keygen.keygen)
+app.command("release", short_help="Build, check, publish and load back, gate by gate.")(release.release)
 app.command("hash", short_help="Write digests into metadata.json.")(hash_artifacts)
 app.command("devshell", short_help="Start a shell with a variant's compiler and flags.")(shell.devshell)
 app.command("testshell", short_help="Build, then start a shell where kernels load.")(shell.serve)

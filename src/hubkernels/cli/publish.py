@@ -82,7 +82,7 @@ def publish(  # noqa: PLR0913, PLR0917 - one parameter an option
     if repo_id and len(target.packages) > 1:
         names = ", ".join(package.name for package in target.packages)
         raise InputError(Problem(f"--repo-id is for one package; there are {names}", hint="name one"))
-    with_card = not (no_card or create_pr or dry_run)
+    with_card = not (no_card or create_pr)
     orders = [
         make_order(builder, package, wishes, with_card=with_card, repo_type=repo_type) for package in target.packages
     ]

@@ -17,7 +17,7 @@ def bench_lines(records: Sequence[Record], digests: Collection[str]) -> Iterator
 
     def where(record: Record) -> tuple[bool, str]:
         machine, torch = record.machine, record.versions.torch
-        of = "these bytes" if record.digest in digests else f"an earlier build, digest `{record.digest[:16]}`"
+        of = "these bytes" if record.digest in digests else f"another build, digest `{record.digest[:16]}`"
         parts = (machine.cpu, machine.isa, f"{record.threads} threads", f"torch {torch}", record.page_faults)
         return record.digest not in digests, f"{', '.join(part for part in parts if part)}; of {of}:"
 

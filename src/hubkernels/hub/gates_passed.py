@@ -1,0 +1,58 @@
+"""Which gates of a release let which artifacts through: what a second run need not do again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hubkernels import __version__
+from hubkernels.build.artifacts import built
+from hubkernels.host.files import hash_file, read_memory, write_memory
+from hubkernels.model.artifact import METADATA
+from hubkernels.model.digest import digest_folder, hash_digest
+from hubkernels.model.project import Package
+
+_FORM = 1
+
+
+def key_of(folder: Path, facts: Mapping[str, object]) -> str:
+    """One text for all artifacts of a package, byte by byte, and what else a gate looks at.
+
+    folder: ``build/<package>``. Every file is read: what a digest says of them may be what has changed.
+    """
+    artifacts = {
+        tag: [hash_file(path / METADATA), hash_digest(digest_folder(path))] for tag, path in built(folder).items()
+    }
+    value = {"version": __version__, "artifacts": artifacts, "facts": facts}
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def cases_hash(package: Package) -> str:
+    """Of the case files of a package, and of the Python files beside them, which they may import."""
+    folders = sorted({(package.root / file).parent for file in package.parity})
+    files = [path for folder in folders for path in sorted(folder.glob("*.py"))]
+    lines = (f"{path.relative_to(package.root)} {hash_file(path)}\n" for path in files)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+class Passed:
+    """Remembers at once, so that what a killed run has done counts. file: where."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        found: dict[str, Any] = read_memory(file, _FORM)
+        self._keys = {name: key for name, key in found.items() if isinstance(key, str)}
+
+    def why_again(self, gate: str, package: str, key: str) -> str | None:
+        """Why a gate has to be passed; None where just this has passed it."""
+        known = self._keys.get(f"{package}: {gate}")
+        if known is None:
+            return "not done yet"
+        return None if known == key else "artifacts, or what they are tested with, changed since"
+
+    def note(self, gate: str, package: str, key: str) -> None:
+        self._keys[f"{package}: {gate}"] = key
+        write_memory(self._file, _FORM, dict(self._keys))

@@ -1,0 +1,228 @@
+"""`kernel-builder release`, in fresh processes, to a Hub of our own: stopped, killed, and called again."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import NOARCH_INIT_PY, NOARCH_OP_PY, Ran
+from tests.hub.conftest import CI, LATE, OWNER, Serve, Served, run
+from tests.hub.test_publish import CPU, REPO, commit_all, head, tree
+
+pytest.importorskip("torch", reason="what is released is loaded")
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+
+BUILD_TOML = """\
+[workspace]
+schema = 1
+general = { edition = 5, license = "Apache-2.0", backends = ["cpu"] }
+torch-noarch = { pyext = ["bin"] }
+
+[package.my-table]
+parity = ["tests/cases/answer.py"]
+general = { version = 1, hub.repo-id = "org/my-table" }
+"""
+
+CASE = """\
+import os
+import signal
+
+import torch
+from hubkernels.check.opcase import OpCase, Tolerance
+
+
+def reference(x):
+    if os.environ.get("KILL"):
+        os.kill(os.getppid(), signal.SIGKILL)
+    if os.environ.get("SPOIL"):
+        with open(os.environ["SPOIL"], "a") as file:
+            file.write("# spoilt\\n")
+    return x + OFFSET
+
+
+OFFSET = 41
+CASE = OpCase(
+    op="answer",
+    shapes={"one": (1,), "ragged": (3, 17)},
+    bench_shapes=("ragged",),
+    dtypes=("float32",),
+    make=lambda shape, dtype, generator: {"x": torch.randn(shape, generator=generator).to(dtype)},
+    reference=reference,
+    gradients=(),
+    tolerance=lambda shape, dtype, name: Tolerance(relative=1e-6, absolute=1e-6),
+    bytes_moved=lambda shape, dtype, backward: 8,
+    flops=lambda shape, backward: 1,
+)
+"""
+
+GATES = ("build", "config", "abi", "builds", "load", "reproducible", "parity")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A workspace with a package of Python files that has a case; nothing is built."""
+    folder = tmp_path / "project"
+    for name, text in {
+        "build.toml": BUILD_TOML,
+        ".gitignore": "build/\n",
+        "tests/cases/answer.py": CASE,
+        "torch-ext/my_table/my_table/__init__.py": f'"""A table."""\n{NOARCH_INIT_PY}',
+        "torch-ext/my_table/my_table/op.py": NOARCH_OP_PY,
+        "torch-ext/my_table/my_table/data/table.bin": "table",
+    }.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    assert run("git", "init", "-q", folder).returncode == 0
+    commit_all(folder)
+    return folder
+
+
+Release = Callable[..., Ran]
+
+
+@pytest.fixture
+def release(tmp_path: Path, project: Path) -> Release:
+    def call(hub: Served, *words: str, **changes: str) -> Ran:
+        variables = {"HF_ENDPOINT": hub.url, "HF_TOKEN": CI, "HF_HOME": str(tmp_path / "hf"), **changes}
+        ended = run(sys.executable, "-m", "hubkernels.cli", "release", "--project", project, *words, **variables)
+        return Ran(ended.returncode, ended.stdout, ended.stderr)
+
+    return call
+
+
+def states(ran: Ran) -> dict[str, str]:
+    """The state of each step."""
+    found: dict[str, Any] = json.loads(ran.out)
+    return {step["step"]: step["state"] for step in found["steps"]}
+
+
+def edit(project: Path, name: str, old: str, new: str) -> None:
+    file = project / name
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new), encoding="utf-8")
+    commit_all(project)
+
+
+def test_a_release_passes_every_gate_and_is_on_the_hub(serve: Serve, release: Release) -> None:
+    hub = serve()
+    ran = release(hub, "--json")
+    assert ran.code == 0, ran.err
+    assert list(states(ran)) == [*GATES, "publish", "read back", "card"]
+    summary = json.loads(ran.out)
+    assert (summary["status"], summary["failed"]) == ("released", None)
+    (published,) = summary["published"]
+    assert (published["commit"], published["card_commit"]) == (head(hub), head(hub, "main"))
+    assert published["read_back"][0]["passed"] == 2
+    assert f"records/{CPU}/parity.json" in tree(hub)
+    text = hub.ask("GET", f"/kernels/{REPO}/resolve/main/README.md", token=OWNER).body.decode()
+    assert "\nA table.\n" in text
+    assert f"| `{CPU}` | `{published['read_back'][0]['digest'][:16]}` | 2/2 | 0.0" in text
+
+
+def test_a_second_release_does_nothing_again(serve: Serve, release: Release) -> None:
+    hub = serve()
+    assert release(hub).code == 0
+    before = head(hub), head(hub, "main")
+    again = release(hub, "--json")
+    assert again.code == 0, again.err
+    assert {name for name, state in states(again).items() if state == "done"} == {
+        *("abi", "builds", "load", "reproducible", "parity")
+    }
+    assert json.loads(again.out)["published"][0]["status"] == "no_changes"
+    assert (head(hub), head(hub, "main")) == before
+
+
+def test_a_gate_that_fails_ends_it_and_the_next_run_begins_there(serve: Serve, project: Path, release: Release) -> None:
+    hub = serve()
+    edit(project, "tests/cases/answer.py", "OFFSET = 41", "OFFSET = 42")
+    ran = release(hub)
+    assert ran.code == 1
+    assert "error: the release stopped at parity of my-table\n" in ran.err
+    assert f"`kernel-builder check parity my-table --project {project}` does just that" in ran.err
+    assert "Traceback" not in ran.err
+    assert hub.ask("GET", f"/api/kernels/{REPO}", token=OWNER).status == 404
+    failed = json.loads(release(hub, "--json").out)["failed"]
+    assert (failed["step"], failed["packages"]) == ("parity", ["my-table"])
+    edit(project, "tests/cases/answer.py", "OFFSET = 42", "OFFSET = 41")
+    again = states(release(hub, "--json"))
+    assert (again["reproducible"], again["parity"], again["publish"]) == ("done", "ok", "ok")
+
+
+def test_a_killed_run_is_gone_on_with(serve: Serve, release: Release) -> None:
+    hub = serve()
+    assert release(hub, KILL="1").code == -signal.SIGKILL
+    again = states(release(hub, "--json"))
+    assert (again["load"], again["reproducible"], again["parity"]) == ("done", "done", "ok")
+    assert head(hub)
+
+
+def test_changed_artifacts_pass_every_gate_again(serve: Serve, project: Path, release: Release) -> None:
+    hub = serve()
+    assert release(hub).code == 0
+    edit(project, "torch-ext/my_table/my_table/op.py", "x + 41", "x + 41 + 0")
+    assert "done" not in states(release(hub, "--json")).values()
+
+
+def test_what_changes_while_it_is_released_is_not_published(serve: Serve, project: Path, release: Release) -> None:
+    hub = serve()
+    ran = release(hub, SPOIL=str(project / f"build/my-table/{CPU}/op.py"))
+    assert ran.code == 1
+    assert "my-table was changed while it was released: abi has not seen it as it is now" in ran.err
+    assert hub.ask("GET", f"/api/kernels/{REPO}", token=OWNER).status == 404
+
+
+def test_a_plan_tells_why_and_does_nothing(serve: Serve, project: Path, release: Release) -> None:
+    hub = serve()
+    ran = release(hub, "--plan")
+    assert ran.code == 0, ran.err
+    assert f"run  build         my-table  {CPU}: not built yet\n" in ran.out
+    assert "run  parity        my-table  of artifacts that are yet to be built\n" in ran.out
+    assert not (project / "build/my-table").exists()
+    edit(project, "tests/cases/answer.py", "OFFSET = 41", "OFFSET = 42")
+    assert release(hub).code == 1
+    plan = states(release(hub, "--plan", "--json"))
+    assert {name: state for name, state in plan.items() if name in {"build", "reproducible", "parity"}} == {
+        "build": "done",
+        "reproducible": "done",
+        "parity": "run",
+    }
+
+
+def test_a_dry_run_publishes_nothing(serve: Serve, release: Release) -> None:
+    hub = serve()
+    ran = release(hub, "--dry-run", "--json")
+    assert ran.code == 0, ran.err
+    assert json.loads(ran.out)["status"] == "would_release"
+    assert json.loads(ran.out)["published"][0]["status"] == "would_upload"
+    assert hub.ask("GET", f"/api/kernels/{REPO}", token=OWNER).status == 404
+
+
+def test_what_is_not_committed_is_told_before_the_gates(serve: Serve, project: Path, release: Release) -> None:
+    (project / "torch-ext/my_table/my_table/more.py").write_text("x = 1\n", encoding="utf-8")
+    ran = release(serve(), "--json")
+    assert ran.code == 1
+    assert json.loads(ran.out)["failed"]["step"] == "publish"
+    assert list(states(ran)) == ["build"]
+    assert json.loads(ran.err.splitlines()[-1])["exit-code"] == 1
+
+
+def test_a_hub_that_refuses_ends_it_with_its_code(serve: Serve, release: Release) -> None:
+    ran = release(serve(), HF_TOKEN=LATE)
+    assert ran.code == 4
+    assert "the release stopped at publish of my-table" in ran.err
+
+
+def test_benchmarks_go_along_where_they_are_asked_for(serve: Serve, release: Release) -> None:
+    hub = serve()
+    ran = release(hub, "--bench", "--json")
+    assert ran.code == 0, ran.err
+    assert states(ran)["bench"] == "ok"
+    assert f"records/{CPU}/bench.json" in tree(hub)
+    assert states(release(hub, "--bench", "--json"))["bench"] == "done"

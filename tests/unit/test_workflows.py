@@ -1,0 +1,98 @@
+"""What the workflows promise: nothing is published that was not built and compared, and then just those files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hubkernels.cli.app import app
+from hubkernels.cli.checks import CHECKS
+from hubkernels.cli.tree import verbs
+
+yaml = pytest.importorskip("yaml", reason="it comes with the client")
+
+WORKFLOWS = Path(__file__).parents[2] / ".github/workflows"
+NAMES = ("build.yml", "release.yml", "weekly.yml")
+
+
+def read(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((WORKFLOWS / name).read_text(encoding="utf-8"))
+    return found
+
+
+def steps(job: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield from job.get("steps", ())
+
+
+def commands(name: str) -> list[str]:
+    return [str(step["run"]) for job in read(name)["jobs"].values() for step in steps(job) if "run" in step]
+
+
+def artifact_names(job: dict[str, Any], action: str) -> list[str]:
+    return [step["with"]["name"] for step in steps(job) if step.get("uses", "").startswith(f"actions/{action}@")]
+
+
+def test_there_are_no_others() -> None:
+    assert sorted(path.name for path in WORKFLOWS.iterdir()) == sorted(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_job_needs_jobs_that_there_are(name: str) -> None:
+    jobs = read(name)["jobs"]
+    for job in jobs.values():
+        needs = job.get("needs", [])
+        assert set([needs] if isinstance(needs, str) else needs) <= set(jobs)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_verbs_and_checks_are_those_of_the_command_line(name: str) -> None:
+    known = {verb.words[0] for verb in verbs(app) if verb.words}
+    for command in commands(name):
+        for line in re.findall(r"^kernel-builder (.+)$", command, re.MULTILINE):
+            verb, *words = line.split()
+            assert verb in known
+            if verb == "check":
+                assert set(words) <= set(CHECKS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_job_may_write_to_the_repository(name: str) -> None:
+    assert read(name)["permissions"] == {"contents": "read"}
+    assert all("permissions" not in job for job in read(name)["jobs"].values())
+
+
+def test_publishing_needs_the_build_and_the_parity_on_a_gpu() -> None:
+    jobs = read("release.yml")["jobs"]
+    assert jobs["publish"]["needs"] == ["build", "parity"]
+    assert jobs["parity"]["needs"] == "build"
+    assert "gpu" in jobs["parity"]["runs-on"]
+    assert "if" not in jobs["publish"], "an own condition would not ask whether they are green"
+    assert [name for name, job in jobs.items() if any("publish" in str(step.get("run")) for step in steps(job))] == [
+        "publish"
+    ]
+
+
+def test_what_is_compared_and_published_is_what_was_built() -> None:
+    """Neither job builds anything: both take the files of the one that did."""
+    jobs = read("release.yml")["jobs"]
+    for name in ("parity", "publish"):
+        assert artifact_names(jobs[name], "download-artifact") == ["${{ needs.build.outputs.artifact }}"]
+        assert not any("kernel-builder build" in str(step.get("run")) for step in steps(jobs[name]))
+    build = read("build.yml")["jobs"]["build"]
+    (sent,) = artifact_names(build, "upload-artifact")
+    assert sent == build["outputs"]["artifact"]
+    assert jobs["publish"]["runs-on"] == build["runs-on"], "another compiler would make other bytes"
+
+
+def test_the_token_is_known_to_publishing_alone() -> None:
+    secret = [
+        (name, step["run"])
+        for name, job in read("release.yml")["jobs"].items()
+        for step in steps(job)
+        if "secrets." in str(step)
+    ]
+    assert [(name, run.split()[:2]) for name, run in secret] == [("publish", ["kernel-builder", "publish"])]
