@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import Any
 
 from hubkernels.errors import CheckFailedError, HubkernelsError, InputError, Problem, combined
 from hubkernels.hub.changes import RemoteFile
@@ -186,10 +185,3 @@ def locked_twice(lock: Lock) -> tuple[str, ...]:
     for pin in lock.pins:
         by_repo.setdefault(pin.dependency.repo_id, set()).add(pin.commit)
     return tuple(repo_id for repo_id, commits in sorted(by_repo.items()) if len(commits) > 1)
-
-
-def lock_to_json(lock: Lock) -> list[dict[str, Any]]:
-    return [
-        {"repo_id": pin.dependency.repo_id, "version": pin.dependency.version, "commit": pin.commit}
-        for pin in lock.pins
-    ]
