@@ -133,7 +133,7 @@ def test_a_second_release_does_nothing_again(serve: Serve, release: Release) -> 
     again = release(hub, "--json")
     assert again.code == 0, again.err
     assert {name for name, state in states(again).items() if state == "done"} == {
-        *("abi", "builds", "load", "reproducible", "parity")
+        *("abi", "builds", "load", "reproducible", "parity", "read back")
     }
     assert json.loads(again.out)["published"][0]["status"] == "no_changes"
     assert (head(hub), head(hub, "main")) == before

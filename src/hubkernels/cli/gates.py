@@ -43,7 +43,7 @@ def _client(subject: Subject) -> Mapping[str, object]:
     return {"torch": installed("torch"), "kernels": installed("kernels"), "isa": isa}
 
 
-def _cases(subject: Subject) -> Mapping[str, object]:
+def cases(subject: Subject) -> Mapping[str, object]:
     return {**_client(subject), "cases": cases_hash(subject.package)}
 
 
@@ -108,8 +108,8 @@ GATES: Mapping[str, Gate] = {
                 ("reproducible", _nothing),
             )
         ),
-        Gate("parity", CHECKS["parity"].summary, _parity, _cases, "check parity {}"),
-        Gate("bench", "times beside peers, as records", _bench, _cases, "bench run --package {}"),
+        Gate("parity", CHECKS["parity"].summary, _parity, cases, "check parity {}"),
+        Gate("bench", "times beside peers, as records", _bench, cases, "bench run --package {}"),
     )
 }
 """By name, in the order in which they are passed; `bench` only where it is asked for."""
