@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import NOARCH_INIT_PY, NOARCH_OP_PY, Ran
+from tests.conftest import NOARCH_INIT_PY, NOARCH_OP_PY, Cli, Ran
 from tests.hub.conftest import CI, LATE, OWNER, Serve, Served, run
 from tests.hub.test_publish import CPU, REPO, commit_all, head, tree
 
@@ -110,11 +110,11 @@ def edit(project: Path, name: str, old: str, new: str) -> None:
     commit_all(project)
 
 
-def test_a_release_passes_every_gate_and_is_on_the_hub(serve: Serve, release: Release) -> None:
+def test_a_release_passes_every_gate_and_is_on_the_hub(serve: Serve, project: Path, release: Release) -> None:
     hub = serve()
     ran = release(hub, "--json")
     assert ran.code == 0, ran.err
-    assert list(states(ran)) == [*GATES, "publish", "read back", "card"]
+    assert list(states(ran)) == [*GATES, "publish", "read back", "card", "lock"]
     summary = json.loads(ran.out)
     assert (summary["status"], summary["failed"]) == ("released", None)
     (published,) = summary["published"]
@@ -124,6 +124,9 @@ def test_a_release_passes_every_gate_and_is_on_the_hub(serve: Serve, release: Re
     text = hub.ask("GET", f"/kernels/{REPO}/resolve/main/README.md", token=OWNER).body.decode()
     assert "\nA table.\n" in text
     assert f"| `{CPU}` | `{published['read_back'][0]['digest'][:16]}` | 2/2 | 0.0" in text
+    assert json.loads((project / "build/kernels.lock").read_text()) == [
+        {"dependency": {"repo-id": REPO, "revision": head(hub)}, "lock": {"commit": head(hub)}}
+    ]
 
 
 def test_a_second_release_does_nothing_again(serve: Serve, release: Release) -> None:
@@ -226,3 +229,15 @@ def test_benchmarks_go_along_where_they_are_asked_for(serve: Serve, release: Rel
     assert states(ran)["bench"] == "ok"
     assert f"records/{CPU}/bench.json" in tree(hub)
     assert states(release(hub, "--bench", "--json"))["bench"] == "done"
+
+
+def test_a_release_is_signed_and_locked_for_who_trusts_nobody(
+    serve: Serve, project: Path, release: Release, tmp_path: Path, cli: Cli
+) -> None:
+    pytest.importorskip("sigstore", reason="an extra: keys and bundles are its dependencies'")
+    hub = serve(trust="another-org")
+    assert cli("keygen", tmp_path / "key").code == 0
+    ran = release(hub, "--json", "--sign-key", str(tmp_path / "key"))
+    assert ran.code == 0, ran.err
+    assert f"build/{CPU}/metadata.json.sigstore" in tree(hub)
+    assert (project / "build/kernels.hashes.json").is_file()

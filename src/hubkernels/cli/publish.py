@@ -76,7 +76,7 @@ def publish(  # noqa: PLR0913, PLR0917 - one parameter an option
     from hubkernels.hub.prepare import Wishes  # noqa: PLC0415 - `--help` does without
 
     wishes = Wishes(
-        tuple(variant or ()), repo_id, branch, private, create_pr, allow_dirty, _signer(sign_key, keyless=sign)
+        tuple(variant or ()), repo_id, branch, private, create_pr, allow_dirty, chosen_signer(sign_key, keyless=sign)
     )
     builder, target = open_target(project, packages)
     if repo_id and len(target.packages) > 1:
@@ -135,7 +135,7 @@ def build_and_publish(  # noqa: PLR0913, PLR0917 - one parameter an option
     )
 
 
-def _signer(key: Path | None, *, keyless: bool) -> Signer | None:
+def chosen_signer(key: Path | None, *, keyless: bool) -> Signer | None:
     """Who signs: what the command line says, else the key that the environment names."""
     from hubkernels.hub.sign_key import PASSWORD, read_signer  # noqa: PLC0415 - `--help` does without
     from hubkernels.hub.sign_keyless import ambient_signer  # noqa: PLC0415

@@ -19,12 +19,16 @@ from hubkernels.cli.options import (
     open_target,
     settings,
 )
+from hubkernels.cli.pins import Trust, remote_of
 from hubkernels.cli.publish import (
     AllowDirty,
     NoCard,
     Order,
     OutputJson,
     Private,
+    Sign,
+    SignKey,
+    chosen_signer,
     load_back,
     make_order,
     send,
@@ -46,7 +50,7 @@ Bench = Annotated[bool, typer.Option("--bench", help="Time every case, too, and 
 Plan = Annotated[bool, typer.Option("--plan", help="Tell the steps, and why each has to be done; do nothing.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Pass all gates, then tell what would be published.")]
 
-PUBLISH, READ_BACK = "publish", "read back"
+PUBLISH, READ_BACK, LOCK = "publish", "read back", "lock"
 
 
 class Step(NamedTuple):
@@ -71,11 +75,13 @@ class Stop(NamedTuple):
 class Release:
     """One run: what is to be released, and what was done so far."""
 
-    def __init__(self, builder: Builder, target: Target, wishes: Wishes, *, bench: bool, tell: bool) -> None:
+    def __init__(  # noqa: PLR0913 - what a release is told
+        self, builder: Builder, target: Target, wishes: Wishes, *, bench: bool, trust: tuple[str, ...], tell: bool
+    ) -> None:
         from hubkernels.cli.gates import GATES  # noqa: PLC0415 - `--help` does without
         from hubkernels.hub.gates_passed import Passed  # noqa: PLC0415
 
-        self.builder, self.target, self.wishes, self.tell = builder, target, wishes, tell
+        self.builder, self.target, self.wishes, self.trust, self.tell = builder, target, wishes, trust, tell
         self.gates = tuple(gate for gate in GATES.values() if bench or gate.name != "bench")
         self.passed: Passed = Passed(builder.places.release)
         self.steps: list[Step] = []
@@ -122,6 +128,9 @@ def release(  # noqa: PLR0913, PLR0917 - one parameter an option
     dry_run: DryRun = False,
     allow_dirty: AllowDirty = False,
     private: Private = False,
+    sign: Sign = False,
+    sign_key: SignKey = None,
+    trust: Trust = None,
     no_card: NoCard = False,
     output_json: OutputJson = None,
     project: ProjectFolder = HERE,
@@ -133,10 +142,11 @@ def release(  # noqa: PLR0913, PLR0917 - one parameter an option
     from hubkernels.hub.prepare import Wishes, repository_of  # noqa: PLC0415 - `--help` does without
 
     builder, target = open_target(project, packages, settings(jobs, memory))
-    wishes = Wishes(private=private, allow_dirty=allow_dirty)
+    signer = chosen_signer(sign_key, keyless=sign)
+    wishes = Wishes(private=private, allow_dirty=allow_dirty, signer=signer)
     for package in target.packages:  # not after an hour of gates
         repository_of(package, wishes)
-    run = Release(builder, target, wishes, bench=bench, tell=not json)
+    run = Release(builder, target, wishes, bench=bench, trust=tuple(trust or ()), tell=not json)
     if plan:
         run.note(*_planned(run))
         stop = None
@@ -223,6 +233,8 @@ def _publish(run: Release, *, dry_run: bool, with_card: bool) -> Stop | None:
         _refuse_unpassed(run, subjects)
         for order in _orders(run, subjects, with_card=with_card):
             _send(run, order, dry_run=dry_run)
+        if not dry_run:
+            _lock(run)
     except HubkernelsError as error:
         step, names = run.at
         return _stopped(run, step, names, f"publish {' '.join(names)}", error)
@@ -266,6 +278,20 @@ def _send(run: Release, order: Order, *, dry_run: bool) -> None:
     run.passed.note(READ_BACK, name, key)  # with the card, which has its figures
 
 
+def _lock(run: Release) -> None:
+    """What was released, and all that it depends on, pinned for who loads it."""
+    from hubkernels.hub.lock import lock  # noqa: PLC0415 - `--help` does without
+    from hubkernels.hub.lock_files import write_lock  # noqa: PLC0415
+    from hubkernels.model.lock import LOCK as FILE  # noqa: PLC0415
+    from hubkernels.model.project import KernelDependency  # noqa: PLC0415
+
+    run.at = LOCK, tuple(package.name for package in run.target.packages)
+    ours = [KernelDependency(each["repo_id"], revision=each["commit"]) for each in run.results]
+    file = run.builder.places.build / FILE
+    write_lock(file, lock(ours, remote_of(), {*run.trust, *(each.repo_id for each in ours)}))
+    run.note(Step(LOCK, ", ".join(run.at[1]), "ok", str(file)))
+
+
 def _key_of_reading(run: Release, order: Order, result: dict[str, Any]) -> str:
     from hubkernels.cli.gates import cases  # noqa: PLC0415 - `--help` does without
     from hubkernels.cli.verdict import Subject  # noqa: PLC0415
@@ -297,6 +323,7 @@ _LAST = {
     PUBLISH: "one commit, none where nothing differs",
     READ_BACK: "at the commit, unless an earlier run has done so",
     "card": "one commit, none where nothing differs",
+    LOCK: "the commits and hashes of what was released",
 }
 
 
