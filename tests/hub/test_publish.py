@@ -389,7 +389,7 @@ def test_build_and_upload_builds_first(serve: Serve, project: Path, publish: Pub
     shutil.rmtree(project / "build")
     ran = publish(hub, project, verb="build-and-upload", back=True)
     assert ran.code == 0, ran.err
-    assert ran.out.splitlines()[-1] == f"{REPO} v1 at {head(hub)}: published"
+    assert f"{REPO} v1 at {head(hub)}: published" in ran.out.splitlines()
 
 
 def test_a_publisher_that_is_killed_leaves_the_branch_as_it_was_or_as_it_is_to_be(
