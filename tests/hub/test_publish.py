@@ -453,3 +453,99 @@ def test_a_proposal_is_read_back_too(serve: Serve, project: Path, publish: Publi
     change(project, cli)
     ran = done(publish(hub, project, "--json", "--create-pr", token=READER, back=True))
     assert [each["variant"] for each in ran["read_back"]] == [CPU]
+
+
+def test_two_who_make_a_branch_at_once_keep_each_other_s_variants(
+    serve: Serve, project: Path, publish: Publish
+) -> None:
+    """The other is quicker by all of its publication: the branch is there, and is not what main is."""
+    theirs = f"build/{CUDA}/__init__.py"
+    moved: list[str] = []
+
+    def wrap(app: Any) -> Any:  # noqa: ANN401 - an ASGI application
+        async def between(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401
+            if scope.get("path", "").endswith("/branch/v1") and not moved:
+                moved.append(scope["path"])
+                import anyio  # noqa: PLC0415 - comes with the server
+
+                await anyio.to_thread.run_sync(publish_theirs)
+            await app(scope, receive, send)
+
+        return between
+
+    def publish_theirs() -> None:
+        api = hub.api()
+        api.create_branch(REPO, branch="v1", repo_type="kernel")
+        content = b'__all__ = ["DATA", "answer"]\n'
+        api.upload_file(path_or_fileobj=content, path_in_repo=theirs, repo_id=REPO, repo_type="kernel", revision="v1")
+
+    hub = serve(wrap=wrap)
+    ran = done(publish(hub, project, "--json", "--variant", CPU))
+    assert moved
+    assert (ran["status"], ran["deleted"]) == ("uploaded", [])
+    assert {theirs, f"build/{CPU}/op.py"} <= tree(hub)
+
+
+def test_a_branch_that_a_killed_publisher_made_keeps_nothing_of_main(
+    serve: Serve, project: Path, publish: Publish
+) -> None:
+    hub = serve()
+    hub.api().create_repo(REPO, repo_type="kernel")
+    hub.api().upload_file(path_or_fileobj=b"1", path_in_repo="build/old/x.py", repo_id=REPO, repo_type="kernel")
+    hub.api().create_branch(REPO, branch="v1", repo_type="kernel")
+    done(publish(hub, project, "--json"))
+    assert "build/old/x.py" not in tree(hub)
+
+
+def test_a_file_that_a_gitignore_there_leaves_out_is_missed(serve: Serve, project: Path, publish: Publish) -> None:
+    hub = serve()
+    hub.api().create_repo(REPO, repo_type="kernel")
+    hub.api().upload_file(path_or_fileobj=b"*.bin\n", path_in_repo=".gitignore", repo_id=REPO, repo_type="kernel")
+    ran = publish(hub, project)
+    assert ran.code == 1
+    assert f"build/{CPU}/data/table.bin is not in {head(hub)} as it was sent" in ran.err
+    assert "a .gitignore" in ran.err
+
+
+def test_a_proposal_for_a_branch_that_is_not_there_is_told_what_to_do(
+    serve: Serve, project: Path, publish: Publish
+) -> None:
+    hub = serve()
+    hub.api().create_repo(REPO, repo_type="kernel")
+    ran = publish(hub, project, "--create-pr", token=READER)
+    assert ran.code == 4
+    assert f"v1 of {REPO} is not there, and a proposal is for a branch that is" in ran.err
+
+
+def test_an_artifact_that_build_toml_no_longer_makes_is_refused(
+    serve: Serve, project: Path, publish: Publish, cli: Cli
+) -> None:
+    hub = serve()
+    toml = project / "build.toml"
+    toml.write_text(toml.read_text().replace('["cpu", "cuda"]', '["cpu"]'), encoding="utf-8")
+    commit_all(project)
+    assert cli("build", "--project", project).code == 0
+    ran = publish(hub, project)
+    assert ran.code == 1
+    assert f"build.toml no longer makes {CUDA}" in ran.err
+    assert done(publish(hub, project, "--json", "--variant", CPU))["status"] == "uploaded"
+
+
+def test_a_kernel_that_lies_nearer_is_not_taken_for_what_was_published(
+    serve: Serve, project: Path, publish: Publish
+) -> None:
+    """As in a shell of `testshell`, where the client looks into build/ first."""
+    asked: list[str] = []
+
+    def wrap(app: Any) -> Any:  # noqa: ANN401 - an ASGI application
+        async def listen(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401
+            asked.append(scope.get("path", ""))
+            await app(scope, receive, send)
+
+        return listen
+
+    hub = serve(wrap=wrap)
+    near = f"{REPO}={project / 'build/my-table'}"
+    ran = publish(hub, project, back=True, LOCAL_KERNELS=near, KERNELS_CACHE=str(project.parent / "kernels"))
+    assert ran.code == 0, ran.err
+    assert [path for path in asked if path.endswith(f"build/{CPU}/op.py")]

@@ -35,8 +35,10 @@ _HINTS = {
 }
 """What to do about errors of the loaders, Python's and the system's, by their words."""
 
-_SILENT = ("DISABLE_TELEMETRY", "HF_HUB_DISABLE_TELEMETRY", "DO_NOT_TRACK", "HF_HUB_OFFLINE")
-"""With one of the first three, client 0.17.2 ends its User-Agent in a space, which HTTP forbids."""
+_SILENT = ("DISABLE_TELEMETRY", "HF_HUB_DISABLE_TELEMETRY", "DO_NOT_TRACK")
+"""With one of them, client 0.17.2 ends its User-Agent in a space, which HTTP forbids."""
+_NEARER = ("HF_HUB_OFFLINE", "LOCAL_KERNELS", "KERNELS_CACHE", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")
+"""Where a client looks before it asks the Hub."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ def main(arguments: Sequence[str]) -> None:
     faulthandler.dump_traceback_later(request["timeout_s"], exit=True)
     os.environ.update(HF_HOME=str(Path(order).parent / "hf"))
     if request["online"]:
-        for name in _SILENT:
+        for name in (*_SILENT, *_NEARER):
             os.environ.pop(name, None)
     else:
         os.environ.update(HF_HUB_OFFLINE="1", DISABLE_TELEMETRY="1")

@@ -40,7 +40,9 @@ def _nothing(subject: Subject) -> Mapping[str, object]:  # noqa: ARG001 - as the
 
 def _client(subject: Subject) -> Mapping[str, object]:
     isa = subject.builder.surroundings.get("HUBKERNELS_ISA")
-    return {"torch": installed("torch"), "kernels": installed("kernels"), "isa": isa}
+    found = find_runnable(subject.builder, subject.package, ()).found  # on another machine, others
+    versions = {"torch": installed("torch"), "kernels": installed("kernels")}
+    return {**versions, "isa": isa, "variants": [folder.name for folder in found]}
 
 
 def cases(subject: Subject) -> Mapping[str, object]:

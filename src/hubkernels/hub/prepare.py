@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hubkernels.build.artifacts import choose_built
+from hubkernels.build.artifacts import choose_built, variants_by_tag
 from hubkernels.build.pipeline import Builder
 from hubkernels.build.state import stale
 from hubkernels.errors import CheckFailedError, InputError, Problem
@@ -56,12 +56,23 @@ def prepare(builder: Builder, package: Package, wishes: Wishes) -> Publication:
     problems = list(local_reasons(offered, branch, allow_dirty=wishes.allow_dirty))
     if not wishes.allow_dirty:
         problems += _outdated(builder, package, offered)
+    problems += _strays(builder, package, offered)
     if problems:
         raise CheckFailedError(*problems)
     version = offered[0].metadata["version"]
     more = {**_benchmarks(package), **records_to_send(offered)}
     where = branch or f"v{version}"
     return Publication(offered, where, more, wishes.private, wishes.as_pull_request, wishes.signer)
+
+
+def _strays(builder: Builder, package: Package, offered: Sequence[Offered]) -> Iterator[Problem]:
+    """Variants that build.toml no longer has are held against no sources, and the client may prefer them."""
+    known = variants_by_tag(package, builder.rows)
+    for each in offered:
+        variant = known.get(each.tag)
+        if variant is None or variant.backend not in package.backends:
+            what = f"build.toml no longer makes {each.tag}"
+            yield Problem(what, str(each.folder), "delete it, or name the others with --variant")
 
 
 def _outdated(builder: Builder, package: Package, offered: Sequence[Offered]) -> Iterator[Problem]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from hubkernels.errors import Problem
+from hubkernels.errors import CheckFailedError, HubRefusedError, Problem
 from hubkernels.hub.changes import Changes, RemoteFile, compare
 from hubkernels.hub.offer import BUILD, Content, Offered
 from hubkernels.hub.promises import refuse_broken_promises
@@ -113,8 +113,9 @@ def _publish(publication: Publication, remote: Remote, tries: int) -> Published:
 def _publish_once(publication: Publication, remote: Remote) -> Published:
     look = _look(publication, remote)
     changes = _changes(publication, remote, look)  # refuses before anything is made
-    if look.new:
-        look = _make_branch(publication, remote)
+    if look.head is None:
+        _make_branch(publication, remote)
+        look = _look(publication, remote)
         changes = _changes(publication, remote, look)
     if look.head is None:
         raise RaceLostError(Problem(f"{publication.branch} of {remote.repo_id} was deleted meanwhile", remote.url))
@@ -124,8 +125,23 @@ def _publish_once(publication: Publication, remote: Remote) -> Published:
     message = f"Publish {', '.join(each.tag for each in publication.variants)}"
     files = publication.files | signed(publication.variants, changes, publication.signer)
     made = remote.commit(publication.branch, look.head, message, files, changes, as_pull_request=pull_request)
+    _refuse_incomplete({path: files[path] for path in (*changes.added, *changes.changed)}, remote, made.commit)
     status: Status = "pull_request_created" if pull_request else "uploaded"
     return _published(publication, remote, status, made.commit, look.head, changes, made)
+
+
+def _refuse_incomplete(sent: Mapping[str, Content], remote: Remote, commit: str) -> None:
+    """The Hub's client leaves out what a .gitignore there names, and says nothing.
+
+    Raises CheckFailedError for what the commit does not have as it was sent.
+    """
+    there = remote.files(commit)
+    lost = [path for path, content in sent.items() if path not in there or not there[path].holds(content)]
+    if lost:
+        hint = "a .gitignore on that branch may name it: take the pattern out of it, and publish again"
+        raise CheckFailedError(
+            *(Problem(f"{path} is not in {commit} as it was sent", remote.url, hint) for path in lost)
+        )
 
 
 def _published(  # noqa: PLR0913, PLR0917 - the parts of the result
@@ -143,19 +159,23 @@ def _published(  # noqa: PLR0913, PLR0917 - the parts of the result
 
 def _look(publication: Publication, remote: Remote) -> _Look:
     branches = remote.branches() or {}
-    head = branches.get(publication.branch)
-    if head is not None:
-        return _Look(head, new=False, files=remote.files(head))
-    start = branches.get(MAIN)
+    head, start = branches.get(publication.branch), branches.get(MAIN)
+    if head is not None:  # a branch that still is what main is has nothing of its own: who made it was killed
+        return _Look(head, new=publication.branch != MAIN and head == start, files=remote.files(head))
     return _Look(None, new=True, files=remote.files(start) if start else {}, start=start)
 
 
-def _make_branch(publication: Publication, remote: Remote) -> _Look:
+def _make_branch(publication: Publication, remote: Remote) -> None:
     if not publication.as_pull_request:  # who may not write may propose; the repository is there then
         remote.create(private=publication.private)
-    remote.create_branch(publication.branch)
-    head = (remote.branches() or {}).get(publication.branch)
-    return _Look(head, new=True, files=remote.files(head) if head else {})
+        remote.create_branch(publication.branch)
+        return
+    try:
+        remote.create_branch(publication.branch)
+    except HubRefusedError as error:
+        what = f"{publication.branch} of {remote.repo_id} is not there, and a proposal is for a branch that is"
+        hint = "ask an owner to make the branch, or propose a version that is there"
+        raise HubRefusedError(Problem(what, remote.url, hint)) from error
 
 
 def _changes(publication: Publication, remote: Remote, look: _Look) -> Changes:

@@ -86,7 +86,7 @@ def publish_card(
 ) -> Shown:
     """One commit onto main, or none where the card that is there says the same.
 
-    commit: of the branch. loaded: what was read back of it. A version that has a newer one leaves the card alone.
+    commit: of the branch. loaded: what was read back of it. A newer version, or a newer commit, leaves the card alone.
     """
     facts = replace(sheet.facts, commit=commit, variants=_variants(remote, commit))
     found = tuple(
@@ -115,7 +115,7 @@ def _publish(sheet: Sheet, branch: str, remote: Remote, found: tuple[Parity, ...
 
 def _publish_once(sheet: Sheet, branch: str, remote: Remote, found: tuple[Parity, ...]) -> Shown:
     branches = remote.branches() or {}
-    if not is_front(branch, branches):
+    if not is_front(branch, branches) or branches.get(branch) != sheet.facts.commit:
         return Shown("left_to_newer_version", None)
     head = branches.get(MAIN)
     if head is None:
