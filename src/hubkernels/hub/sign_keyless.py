@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KeylessSigner:
-    """Signs as what an ambient credential says that we are. token: the credential.
+    """Signs as what an ambient credential says that we are. token: the credential when it was looked for.
+
+    It lives for minutes: each signature is made with one of its own.
 
     trust_root: what earlier signatures are held against; None is that of the installed sigstore.
     """
@@ -37,7 +39,7 @@ class KeylessSigner:
 
         try:
             context = SigningContext.from_trust_config(ClientTrustConfig.production())
-            with context.signer(self._identity()) as signer:
+            with context.signer(_identity()) as signer:
                 return signer.sign_artifact(content).to_json().encode()
         except (Error, OSError, ValueError) as error:
             hint = "keyless signing needs the network; without one: `kernel-builder keygen` and --sign-key"
@@ -47,11 +49,6 @@ class KeylessSigner:
         """Whether a bundle is a good signature over the content by the same workflow."""
         subject, issuer = self._subject, str(self._claims.get("iss"))
         return subject is not None and is_of_identity(content, bundle, subject, issuer, self.trust_root)
-
-    def _identity(self) -> IdentityToken:
-        from sigstore.oidc import IdentityToken  # noqa: PLC0415 - an extra, and slow
-
-        return IdentityToken(self.token)
 
     @property
     def _claims(self) -> dict[str, object]:
@@ -68,6 +65,16 @@ class KeylessSigner:
 
 def ambient_signer() -> KeylessSigner:
     """The signer of the CI job that we run in. Raises EnvironmentLacksError where there is no such credential."""
+    return KeylessSigner(_credential())
+
+
+def _identity() -> IdentityToken:
+    from sigstore.oidc import IdentityToken  # noqa: PLC0415 - an extra, and slow
+
+    return IdentityToken(_credential())
+
+
+def _credential() -> str:
     try:
         from sigstore.oidc import IdentityError, detect_credential  # noqa: PLC0415 - an extra, and slow
     except ImportError as error:
@@ -80,7 +87,7 @@ def ambient_signer() -> KeylessSigner:
     if token is None:
         what = "--sign is for CI: there is no ambient OIDC credential to sign with"
         raise EnvironmentLacksError(Problem(what, hint=_HINT))
-    return KeylessSigner(token)
+    return token
 
 
 _HINT = "GitHub gives one to jobs with `permissions: id-token: write`; elsewhere sign with a key: --sign-key FILE"
