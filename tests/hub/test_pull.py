@@ -219,7 +219,7 @@ def test_a_folder_of_something_else_is_left_alone(site: Site, archive: Path, tmp
     for words in (("pack", tmp_path / "x.tar", tmp_path / "mine"), ("unpack", archive, tmp_path / "mine")):
         ran = site.cli("hub", *words)
         assert ran.code == 2
-        assert "this is no folder of a Hub" in ran.err
+        assert "mine is no Hub, and not empty" in ran.err
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["tmp"]
     assert not (tmp_path / "x.tar").exists()
 
@@ -253,3 +253,82 @@ def test_an_archive_that_was_made_to_harm_is_refused(tmp_path: Path, name: str) 
     with pytest.raises(HubkernelsError, match="is no file of a Hub|its name has|cannot be the owner"):
         unpack(tmp_path / "bad.tar", tmp_path / "in")
     assert not [path for path in (tmp_path / "in").rglob("*") if path.is_file() and path.name != "lock"]
+
+
+def harmful(archive: Path, source: Path, head: str, packed: str) -> Path:
+    """An archive of the same kernels, where org/base has one branch in a file and others in packed-refs."""
+    from hubkernels.host.files import hash_file  # noqa: PLC0415 - as the rest
+    from hubkernels.hub.archive import Member, _carried, _write  # noqa: PLC0415 - collected without its needs, too
+
+    git = source / "kernels/org/base.git"
+    (git / "refs/heads/main").write_text(head, encoding="ascii")
+    (git / "packed-refs").write_text(packed, encoding="ascii")
+    members = {name: Member(path.stat().st_size, hash_file(path)) for name, path in _carried(source)}
+    bad = archive.with_name("bad.tar")
+    with bad.open("wb") as file:
+        _write(file, source, members)
+    return bad
+
+
+def test_refs_of_an_archive_lead_nowhere_else(archive: Path, tmp_path: Path) -> None:
+    """They used to be taken as paths, and their values as text: any file below the folder, and beside it."""
+    from hubkernels.hub.archive import unpack  # noqa: PLC0415 - collected without its needs, too
+
+    main = (tmp_path / "out/kernels/org/base.git/refs/heads/main").read_text()
+    lines = [f"{main.strip()} refs/heads/../../../top.git/hub.json", "{} refs/heads/value", f"{main.strip()} evil"]
+    unpack(archive, tmp_path / "in")
+    settings = tmp_path / "in/kernels/org/top.git/hub.json"
+    before = settings.read_bytes()
+    unpack(harmful(archive, tmp_path / "out", main, "\n".join(lines) + "\n"), tmp_path / "in")
+    assert settings.read_bytes() == before
+    git = tmp_path / "in/kernels/org/base.git"
+    assert not (git / "refs/heads/value").exists()
+    assert not (git / "evil").exists()
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_head_that_is_no_commit_that_came_is_refused(archive: Path, tmp_path: Path, again: bool) -> None:  # noqa: FBT001
+    from hubkernels.errors import CheckFailedError  # noqa: PLC0415 - as the rest
+    from hubkernels.hub.archive import unpack  # noqa: PLC0415 - collected without its needs, too
+
+    if again:
+        unpack(archive, tmp_path / "in")
+    bad = harmful(archive, tmp_path / "out", "0" * 40 + "\n", "")
+    with pytest.raises(CheckFailedError, match=f"main of org/base names {'0' * 40}, which is no commit that came"):
+        unpack(bad, tmp_path / "in")
+    assert (tmp_path / "in/kernels/org/base.git").exists() == again
+
+
+@pytest.mark.parametrize("name", ["refs/heads/../../../../x", "hub.json", "/etc/x", "heads/main", "refs/heads/"])
+def test_what_is_no_ref_is_neither_read_nor_written_nor_deleted(tmp_path: Path, name: str) -> None:
+    from hubkernels.hub.local.answers import Refusal  # noqa: PLC0415 - collected without its needs, too
+    from hubkernels.hub.local.refs import Refs  # noqa: PLC0415
+
+    refs = Refs(tmp_path / "a/b/c.git", tmp_path)
+    (tmp_path / "a/b/c.git").mkdir(parents=True)
+    for place in ("x", "a/b/c.git/hub.json"):
+        (tmp_path / place).write_text("1" * 40, encoding="ascii")
+    assert refs.get(name) is None
+    with pytest.raises(Refusal, match="is no name of a ref"):
+        refs.set(name, "0" * 40)
+    with pytest.raises(Refusal, match="is no name of a ref"):
+        refs.delete(name)
+    with pytest.raises(Refusal, match="is no object"):
+        refs.set("refs/heads/main", "0" * 39)
+    assert (tmp_path / "x").read_text() == (tmp_path / "a/b/c.git/hub.json").read_text() == "1" * 40
+
+
+def test_what_another_made_in_the_folder_meanwhile_stays(tmp_path: Path) -> None:
+    """The scratch folder used to go after the lock: then it is another server's."""
+    from hubkernels.errors import EnvironmentLacksError  # noqa: PLC0415 - as the rest
+    from hubkernels.hub.local.hub import Hub  # noqa: PLC0415 - collected without its needs, too
+
+    first, second = Hub(tmp_path / "hub"), Hub(tmp_path / "hub")
+    first.open()
+    (first.scratch / "half").write_text("", encoding="ascii")
+    with pytest.raises(EnvironmentLacksError, match="another server has"):
+        second.open()
+    second.close()
+    assert (first.scratch / "half").exists()
+    first.close()
+    assert not first.scratch.exists()

@@ -142,7 +142,7 @@ def _branches(pins: Sequence[Pin], heads: dict[str, str], git: Repository, remot
     pinned = {pin.commit for pin in pins}
     found = {}
     for name, head in heads.items():
-        history = (info.oid for info in git.log(head)) if _is_here(git, head) else ()
+        history = (info.oid for info in git.log(head)) if git.has(head) else ()
         last = next((oid for oid in history if oid in pinned), None)
         if last:
             found[name] = last
@@ -150,11 +150,3 @@ def _branches(pins: Sequence[Pin], heads: dict[str, str], git: Repository, remot
     if "main" not in heads:
         raise HubRefusedError(Problem(f"{remote.repo_id} has no branch main", remote.url))
     return {**found, "main": heads["main"]}
-
-
-def _is_here(git: Repository, commit: str) -> bool:
-    try:
-        git.info(commit)
-    except KeyError:
-        return False
-    return True

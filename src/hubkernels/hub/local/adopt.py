@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hubkernels.errors import CheckFailedError, HubRefusedError, InputError, Problem
+from hubkernels.errors import CheckFailedError, HubRefusedError, Problem
 from hubkernels.hub.local.answers import Refusal
 from hubkernels.hub.local.durable import move_into_place, sync_file
 from hubkernels.hub.local.hub import Hub, Stored
-from hubkernels.hub.local.names import KINDS, RepoId
+from hubkernels.hub.local.names import RepoId
 from hubkernels.hub.local.repository import Repository
 
 _STORES = ("objects", "lfs/objects")
@@ -22,10 +21,8 @@ _HEADS = "refs/heads/"
 def opened(folder: Path) -> Iterator[Hub]:
     """A Hub's folder, for one process; a new one is made.
 
-    Raises EnvironmentLacksError where a server has it, InputError where something else is there: its `tmp` would go.
+    Raises EnvironmentLacksError where a server has it, InputError where something else is there.
     """
-    if folder.is_dir() and any(folder.iterdir()) and not any((folder / kind).is_dir() for kind in KINDS):
-        raise InputError(Problem("this is no folder of a Hub", str(folder), "name an empty one, or a new one"))
     hub = Hub(folder)
     hub.open()
     try:
@@ -34,29 +31,37 @@ def opened(folder: Path) -> Iterator[Hub]:
         raise HubRefusedError(Problem(refusal.message, str(folder))) from refusal
     finally:
         hub.close()
-        shutil.rmtree(hub.scratch, ignore_errors=True)
-        hub.scratch.mkdir(exist_ok=True)
 
 
 def take_in(hub: Hub, repo: RepoId, new: Path, *, private: bool) -> Stored:
     """Take in a repository that stands in the scratch folder.
 
     Branches of one that is there move forward alone: one that is ahead stays, and its own privacy too. Raises
-    CheckFailedError for a branch with commits of its own, before anything is changed.
+    CheckFailedError for a branch with commits of its own, or with no commit that came, before anything is changed.
     """
     for path in new.rglob("*"):
         sync_file(path)
-    there = hub.find(repo)
+    there, staged = hub.find(repo), Repository(new, hub.scratch)
+    try:
+        _insist_on_heads(staged, repo)
+        heads = _forward(there, staged) if there else {}
+    finally:
+        staged.objects.close()
     if there is None:
         return hub.adopt(repo, new, private=private)
-    staged = Repository(new, hub.scratch)
-    heads = _forward(there, staged)
-    staged.objects.close()
     for store in _STORES:
         _move_missing(new / store, there.git.folder / store, there.git.folder)
     for name, commit in heads.items():
         there.git.refs.set(f"{_HEADS}{name}", commit)
     return there
+
+
+def _insist_on_heads(staged: Repository, repo: RepoId) -> None:
+    lost = {name: commit for name, commit in staged.refs.below(_HEADS).items() if not staged.has(commit)}
+    if lost:
+        what = f"{{}} of {repo} names {{}}, which is no commit that came with it"
+        hint = "nothing of it was taken: fetch or copy it again"
+        raise CheckFailedError(*(Problem(what.format(*each), hint=hint) for each in lost.items()))
 
 
 def _forward(there: Stored, staged: Repository) -> dict[str, str]:

@@ -77,9 +77,11 @@ class Hub:
                     self._remember(settings)
 
     def close(self) -> None:
+        """Leave nothing half done. The lock goes last: from then on the folder is another's."""
         for stored in self:
             stored.git.objects.close()
-        if self._only_server:
+        if self._only_server and self._only_server.is_locked:
+            shutil.rmtree(self.scratch, ignore_errors=True)
             self._only_server.release()
 
     def _take(self) -> None:

@@ -20,6 +20,8 @@ _NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SHORT_OF_GIT = re.compile(r"(?i)(git~1|gi[a-z0-9]{1,6}~[0-9]+)")  # what Windows calls .git and its like
 _PART_BYTES, _PATH_BYTES = 255, 1024
+_REF_PART_BYTES = 250
+"""Of a part of a ref's name: it is a file's, for git beside one that ends in .lock."""
 
 
 class RepoId(NamedTuple):
@@ -117,3 +119,13 @@ def check_ref(name: str, what: str) -> str:
     if bad:
         raise Refusal(400, f"{name[:200]!r} cannot be the name of a {what}")
     return name
+
+
+def is_ref(name: str) -> bool:
+    """Whether it is a full name, below refs/, that leads nowhere else."""
+    top, _, below = name.partition("/")
+    kind, _, rest = below.partition("/")
+    spelled = name.encode("utf-8", "replace")
+    short = len(spelled) <= 4 * _REF_PART_BYTES and all(len(part) <= _REF_PART_BYTES for part in spelled.split(b"/"))
+    known = top == "refs" and kind in {"heads", "tags", "pr"} and bool(rest)
+    return known and short and check_ref_format(Ref(spelled))

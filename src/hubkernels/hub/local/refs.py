@@ -9,12 +9,16 @@ from pathlib import Path
 
 from hubkernels.hub.local.answers import Refusal
 from hubkernels.hub.local.durable import make_folders, sync_all, write_durably
+from hubkernels.hub.local.names import is_commit, is_ref
 
 _PACKED = "packed-refs"
 
 
 class Refs:
-    """The refs of one repository, as git keeps them. Who writes holds the repository's lock."""
+    """The refs of one repository, as git keeps them. Who writes holds the repository's lock.
+
+    A name is a path, and may come from elsewhere, as a value may: what is no ref is neither read nor written.
+    """
 
     def __init__(self, folder: Path, scratch: Path) -> None:
         self.folder = folder
@@ -22,10 +26,13 @@ class Refs:
 
     def get(self, name: str) -> str | None:
         """The object that a full name, as refs/heads/main, names."""
+        if not is_ref(name):
+            return None
         try:
-            return (self.folder / name).read_text("ascii").strip() or None
+            oid = (self.folder / name).read_text("ascii").strip()
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError, UnicodeError):
             return self._packed().get(name)
+        return oid if is_commit(oid) else None
 
     def below(self, prefix: str) -> dict[str, str]:
         """The refs below refs/heads/, refs/tags/ or refs/pr/, by the rest of their names, sorted."""
@@ -38,6 +45,10 @@ class Refs:
         return {name.removeprefix(prefix): found[name] for name in sorted(found)}
 
     def set(self, name: str, oid: str) -> None:
+        """Raises Refusal for what is no ref, and for one that clashes with another."""
+        _insist_on_ref(name)
+        if not is_commit(oid):
+            raise Refusal(400, f"{oid[:80]!r} is no object that a ref may name")
         path = self.folder / name
         try:
             sync_all(make_folders(path.parent, self.folder))
@@ -46,6 +57,7 @@ class Refs:
             raise Refusal(409, f"{name} clashes with another ref: one is a folder of the other") from error
 
     def delete(self, name: str) -> None:
+        _insist_on_ref(name)
         packed = self._packed()
         if packed.pop(name, None):
             lines = "".join(f"{oid} {ref}\n" for ref, oid in sorted(packed.items()))
@@ -75,8 +87,13 @@ class Refs:
         return dict(_entries(text))
 
 
+def _insist_on_ref(name: str) -> None:
+    if not is_ref(name):
+        raise Refusal(400, f"{name[:200]!r} is no name of a ref")
+
+
 def _entries(text: str) -> Iterator[tuple[str, str]]:
     for line in text.splitlines():
         oid, _, name = line.partition(" ")
-        if name and line[0] not in "#^":
+        if is_commit(oid) and is_ref(name):
             yield name, oid

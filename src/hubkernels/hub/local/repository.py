@@ -7,8 +7,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from dulwich.refs import Ref, check_ref_format
-
 from hubkernels.hub.local.answers import Refusal
 from hubkernels.hub.local.change import Change, CommitInfo, Operation, new_commit, new_tag, read_commit
 from hubkernels.hub.local.content import Content
@@ -18,9 +16,6 @@ from hubkernels.hub.local.refs import Refs
 from hubkernels.hub.local.tree import Entry, Folder, find
 
 MAIN = "refs/heads/main"
-_PART_BYTES = 250
-"""Of a part of a ref's name: it is a file's, for git beside one that ends in .lock."""
-
 _SHORT = 7
 """As many characters of a parent's id are enough for clients."""
 
@@ -49,8 +44,7 @@ class Repository:
         """The commit that a branch, a tag, a full name or an id names. Raises Refusal."""
         names = (revision,) if revision.startswith("refs/") else (f"refs/heads/{revision}", f"refs/tags/{revision}")
         if not is_commit(revision):
-            found = (self.refs.get(name) for name in names if _is_ref(name))
-            oid = next(filter(None, found), None)
+            oid = next(filter(None, map(self.refs.get, names)), None)
             if oid is None:
                 raise unknown(revision)
             return self.peel(oid)
@@ -71,6 +65,13 @@ class Repository:
     def info(self, oid: str) -> CommitInfo:
         """Raises KeyError for what is no commit here."""
         return read_commit(oid, self.objects[oid])
+
+    def has(self, commit: str) -> bool:
+        try:
+            self.info(commit)
+        except KeyError:
+            return False
+        return True
 
     def log(self, oid: str) -> Iterator[CommitInfo]:
         """A commit and those before it, along first parents."""
@@ -137,7 +138,7 @@ class Repository:
     def _branch(self, revision: str) -> tuple[str, str]:
         """The full name of what can be committed to, and its head. Raises Refusal."""
         ref = revision if revision.startswith(("refs/heads/", "refs/pr/")) else f"refs/heads/{revision}"
-        head = self.refs.get(ref) if _is_ref(ref) else None
+        head = self.refs.get(ref)
         if head is None:
             raise unknown(revision, "branch")
         return ref, head
@@ -166,7 +167,7 @@ class Repository:
 
     def delete_ref(self, ref: str) -> None:
         with self._writing():
-            if not _is_ref(ref) or not self.refs.get(ref):
+            if not self.refs.get(ref):
                 raise unknown(ref, "ref")
             if ref == MAIN:
                 raise Refusal(403, "main is the branch that clients ask for by default, and stays")
@@ -175,14 +176,6 @@ class Repository:
 
 def unknown(revision: str, what: str = "revision") -> Refusal:
     return Refusal(404, f"there is no {what} {revision[:200]!r}", "RevisionNotFound")
-
-
-def _is_ref(name: str) -> bool:
-    """Whether it is a name below refs/ that leads nowhere else."""
-    kind, _, rest = name.removeprefix("refs/").partition("/")
-    spelled = name.encode("utf-8", "replace")
-    short = all(len(part) <= _PART_BYTES for part in spelled.split(b"/")) and len(spelled) <= 4 * _PART_BYTES
-    return kind in {"heads", "tags", "pr"} and bool(rest) and short and check_ref_format(Ref(spelled))
 
 
 def lay_out(folder: Path) -> None:
