@@ -517,3 +517,48 @@ def test_a_lock_of_an_older_client_is_told_so(site: Site) -> None:
         ran = site.cli(verb)
         assert ran.code == 2
         assert "the form of client 0.16" in ran.err
+
+
+def plant_bytecode(site: Site, path: str) -> str:
+    made = site.hub.api().upload_file(
+        path_or_fileobj=b"1", path_in_repo=path, repo_id="org/base", repo_type="kernel", revision="v1"
+    )
+    return str(made.oid)
+
+
+@pytest.mark.parametrize("path", ["build/torch-cpu/__pycache__/__init__.cpython-311.pyc", "build/torch-cpu/more.pyc"])
+def test_bytecode_that_was_published_is_refused(site: Site, tmp_path: Path, path: str) -> None:
+    """Python runs it instead of a source, and neither lock nor digest has it. An older lock is no way around."""
+    before = site.publish("org/base", answering(40))
+    assert site.cli("lock", "org/base@1").code == 0
+    after = plant_bytecode(site, path)
+    ran = site.cli("lock", "org/base@1", "--output", tmp_path / "new.lock")
+    assert ran.code == 1
+    assert f"there is bytecode, for which nobody can vouch: {path}" in ran.err
+    for file in ("kernels.lock", "kernels.hashes.json"):
+        text = (site.folder / file).read_text()
+        (site.folder / file).write_text(text.replace(before, after), encoding="utf-8")
+    shutil.rmtree(site.home)
+    for words in (("prefetch",), ("hub", "pull", tmp_path / "other")):
+        ran = site.cli(*words)
+        assert ran.code == 1
+        assert f"nobody can vouch: {path}" in ran.err
+    assert not site.cached("org/base", after).exists()
+    fetch = "import huggingface_hub as h; h.snapshot_download('org/base', repo_type='kernel', revision=%r)"
+    variables = {"HF_ENDPOINT": site.hub.url, "HF_TOKEN": READER, "HF_HOME": str(site.home)}
+    assert run(sys.executable, "-c", fetch % after, **variables).returncode == 0
+    ran = site.cli("audit")
+    assert ran.code == 1
+    assert f"nobody can vouch: {path}" in ran.err
+
+
+def test_what_python_writes_beside_a_kernel_is_no_wrong(site: Site) -> None:
+    commit = site.publish("org/base", answering(40))
+    assert site.cli("lock", "org/base@1").code == 0
+    assert site.cli("prefetch").code == 0
+    beside = site.cached("org/base", commit) / "build/torch-cpu/__pycache__"
+    beside.mkdir()
+    (beside / "__init__.cpython-311.pyc").write_bytes(b"1")
+    assert site.cli("audit").code == 0
+    (beside.parent / "more.pyc").write_bytes(b"1")
+    assert site.cli("audit").code == 1, "without a source, which Python never writes"

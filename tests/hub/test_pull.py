@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.hub.conftest import OTHER, OWNER, READER, Serve, Served, run
 from tests.hub.test_pins import TOP, Site, answering, pyproject
+
+if TYPE_CHECKING:
+    from hubkernels.hub.changes import RemoteFile
 
 pytest.importorskip("kernels", reason="the stock client is not installed")
 pytest.importorskip("torch", reason="the client loads kernels into torch")
@@ -140,6 +144,50 @@ def test_files_that_are_not_those_of_the_lock_are_not_pulled(site: Site, tmp_pat
     assert ran.code == 1
     assert f"data/table.bin has {text[start : start + 64]}: the lock has {'0' * 64}" in ran.err
     assert not list((tmp_path / "other/kernels").iterdir())
+
+
+def test_without_hashes_files_are_held_against_their_digests(site: Site, tmp_path: Path) -> None:
+    """As `prefetch` does, with a warning."""
+    site.publish("org/base", answering(1))
+    assert site.cli("lock", "org/base@1").code == 0
+    (site.folder / "kernels.hashes.json").unlink()
+    ran = site.cli("hub", "pull", tmp_path / "good")
+    assert ran.code == 0, ran.err
+    assert "warning: no hashes beside the lock" in ran.err
+    wrong = site.publish("org/base", answering(2), digest={"algorithm": "sha256", "files": {"__init__.py": "AAAA"}})
+    text = (site.folder / "kernels.lock").read_text()
+    commit = json.loads(text)[0]["lock"]["commit"]
+    (site.folder / "kernels.lock").write_text(text.replace(commit, wrong), encoding="utf-8")
+    ran = site.cli("hub", "pull", tmp_path / "other")
+    assert ran.code == 1
+    assert "build/torch-cpu/__init__.py has " in ran.err
+    assert not list((tmp_path / "other/kernels").iterdir())
+
+
+def test_a_large_file_is_the_one_that_git_points_to(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A listing used to be believed: what was held against the lock was not what git has."""
+    from dataclasses import replace  # noqa: PLC0415 - as the rest
+
+    from hubkernels.errors import CheckFailedError  # noqa: PLC0415
+    from hubkernels.hub.lock_files import read_lock  # noqa: PLC0415
+    from hubkernels.hub.pull import pull  # noqa: PLC0415 - collected without its needs, too
+    from hubkernels.hub.remote import Remote  # noqa: PLC0415
+
+    site.publish("org/base", answering(40))
+    assert site.cli("lock", "org/base@1").code == 0
+    monkeypatch.setattr("hubkernels.hub.remote._client", lambda _: site.hub.api(READER))
+    lock, files = read_lock(site.folder / "kernels.lock"), Remote.files
+    (hashes,) = (lock.files or {}).values()
+
+    def all_large(self: Remote, commit: str) -> dict[str, RemoteFile]:
+        return {path: replace(file, sha256=hashes[path]) for path, file in files(self, commit).items()}
+
+    monkeypatch.setattr(Remote, "files", all_large)
+    remote = Remote("org/base", cache=tmp_path / "cache")
+    with pytest.raises(CheckFailedError, match="no pointer to what the Hub lists"):
+        list(pull(lock, lambda _: remote, tmp_path / "other"))
 
 
 @pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # of the client, on upload

@@ -14,7 +14,7 @@ import typer
 
 from hubkernels.cli.console import note, say, say_json
 from hubkernels.cli.options import Json
-from hubkernels.cli.pins import LockFile, remote_of
+from hubkernels.cli.pins import LockFile, remote_of, warn_without_hashes
 from hubkernels.errors import EnvironmentLacksError, Problem
 
 if TYPE_CHECKING:
@@ -91,7 +91,9 @@ def pull(
     from hubkernels.model.lock import LOCK  # noqa: PLC0415
 
     done = []
-    for each in bring(read_lock(lock or Path(LOCK)), remote_of(), folder):
+    wanted = read_lock(lock or Path(LOCK))
+    warn_without_hashes(wanted)
+    for each in bring(wanted, remote_of(), folder):
         done.append({"repo_id": each.repo_id, "commits": list(each.commits), "branches": each.branches})
         if not json:
             say(f"{each.repo_id}: {', '.join(each.commits)}")

@@ -96,8 +96,7 @@ def prefetch(
     from hubkernels.model.lock import words  # noqa: PLC0415
 
     wanted = _wanted(repositories, lock, trust or ())
-    if wanted.files is None:
-        note("warning: no hashes beside the lock: files are held against the digests of their own metadata alone")
+    warn_without_hashes(wanted)
     done = []
     for each in fetch(wanted, remote_of(), _cache()):
         done.append(
@@ -109,6 +108,11 @@ def prefetch(
             say(f"{each.pin.key}: {each.files} files{names}")
     if json:
         say_json(done)
+
+
+def warn_without_hashes(lock: Lock) -> None:
+    if lock.files is None:
+        note("warning: no hashes beside the lock: files are held against the digests of their own metadata alone")
 
 
 def _wanted(repositories: Sequence[str] | None, file: Path | None, trust: Sequence[str]) -> Lock:

@@ -8,7 +8,7 @@ from typing import Any
 
 from hubkernels.errors import HubkernelsError, Problem
 from hubkernels.hub.cached import Cached
-from hubkernels.hub.hashes import Described, describe, metadata_of
+from hubkernels.hub.hashes import Described, against_bytecode, describe, metadata_of
 from hubkernels.hub.prefetch import promised_of, wrong_files
 from hubkernels.hub.sign_policy import Policy
 from hubkernels.hub.sign_state import SignatureState, signature_state
@@ -80,7 +80,7 @@ def _audit(lock: Lock, cached: Cached, policy: Policy) -> Audited:
         return Audited(pin, 0, by_lock, (), (missing,))
     paths = tuple(cached.paths())
     try:
-        problems = wrong_files(cached, promised_of(lock, pin))
+        problems = (*against_bytecode(cached.bytecode(), where), *wrong_files(cached, promised_of(lock, pin)))
         variants = [describe(path, cached.read(path), where) for path in metadata_of(paths)]
     except HubkernelsError as failure:
         return Audited(pin, len(paths), by_lock, (), failure.problems)

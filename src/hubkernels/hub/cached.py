@@ -45,14 +45,22 @@ class Cached:
         return {path: hash_file(self.snapshot / path) for path in sorted(self.paths())}
 
     def paths(self) -> Iterator[str]:
-        """Every file that is there, but for the bytecode that Python writes beside what it imports."""
+        """Every file that is there, but for bytecode: `bytecode` has that of it that counts."""
+        return (str(path) for path in self._all() if not is_bytecode(path))
+
+    def bytecode(self) -> Iterator[str]:
+        """What was published, or planted: Python itself writes plain files into folders that are called __pycache__."""
+        for path in filter(is_bytecode, self._all()):
+            if "__pycache__" not in path.parts or (self.snapshot / path).is_symlink():
+                yield str(path)
+
+    def _all(self) -> Iterator[PurePosixPath]:
         for folder, folders, names in os.walk(self.snapshot):
             folders.sort()
             for name in names:
                 path = Path(folder, name)
-                inner = PurePosixPath(path.relative_to(self.snapshot).as_posix())
-                if path.is_file() and not is_bytecode(inner):  # a link to nothing is a file that is missing
-                    yield str(inner)
+                if path.is_file():  # a link to nothing is a file that is missing
+                    yield PurePosixPath(path.relative_to(self.snapshot).as_posix())
 
     def read(self, path: str) -> bytes:
         return (self.snapshot / path).read_bytes()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from hubkernels.errors import InputError, Problem
+from hubkernels.errors import CheckFailedError, InputError, Problem
 from hubkernels.hub.offer import BUILD
 from hubkernels.model.artifact import METADATA
 from hubkernels.model.digest import SIGNATURE, is_bytecode
@@ -102,6 +102,33 @@ def against_digest(variant: Described, found: Files, where: str, other: Callable
         own = {path: hashlib.new(variant.algorithm, other(path)).hexdigest() for path in own}
     promised = {path: _hex(value) for path, value in variant.promised.items()}
     yield from differences(promised, own, f"the digest in {variant.place}/{METADATA}", where)
+
+
+def not_as_promised(
+    promised: Files | None, found: Files, where: str, read: Callable[[str], bytes]
+) -> tuple[Problem, ...]:
+    """Every file of a commit that is not as the lock, or its variant's digest, has it. promised: by the lock."""
+    if promised is not None and (wrong := tuple(differences(promised, found, "the lock", where))):
+        return wrong
+    variants = [describe(path, read(path), where) for path in metadata_of(found)]
+    return tuple(problem for each in variants for problem in against_digest(each, found, where, read))
+
+
+def refuse_bytecode(paths: Iterable[str], where: str) -> None:
+    """Raises CheckFailedError for what was published of it: see `against_bytecode`."""
+    if found := tuple(against_bytecode(paths, where)):
+        raise CheckFailedError(*found)
+
+
+def against_bytecode(paths: Iterable[str], where: str) -> Iterator[Problem]:
+    """No digest covers it, and Python may run it instead of a source that one does.
+
+    The client does not download it, but a whole snapshot has it.
+    """
+    found = sorted(path for path in paths if is_bytecode(PurePosixPath(path)))
+    if found:
+        hint = "do not load it from a whole snapshot; `publish` sends none"
+        yield Problem(f"there is bytecode, for which nobody can vouch: {', '.join(found)}", where, hint)
 
 
 def _is_covered(path: str) -> bool:

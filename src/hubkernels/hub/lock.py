@@ -8,15 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from pathlib import PurePosixPath
 
 from hubkernels.errors import CheckFailedError, HubkernelsError, InputError, Problem, combined
 from hubkernels.hub.changes import RemoteFile
-from hubkernels.hub.hashes import against_digest, describe, metadata_of
+from hubkernels.hub.hashes import against_digest, describe, metadata_of, refuse_bytecode
 from hubkernels.hub.offer import Content
 from hubkernels.hub.remote import Remote
 from hubkernels.model.client import COMMIT
-from hubkernels.model.digest import is_bytecode
 from hubkernels.model.lock import Files, Lock, Pin, words
 from hubkernels.model.project import KernelDependency
 
@@ -136,8 +134,8 @@ def read_kernel(remote: Remote, commit: str) -> Kernel:
 
     A large file's hash is in the listing, which `prefetch` holds its bytes against; others are read.
     """
-    there = {path: file for path, file in remote.files(commit).items() if not is_bytecode(PurePosixPath(path))}
-    where = f"{remote.url}/tree/{commit}"
+    there, where = remote.files(commit), f"{remote.url}/tree/{commit}"
+    refuse_bytecode(there, where)
     with ThreadPoolExecutor(_AT_A_TIME) as readers:
         files = dict(zip(there, readers.map(lambda file: _sha256(remote, commit, file), there.values()), strict=True))
     variants = [describe(path, remote.read(commit, path), where) for path in metadata_of(files)]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hubkernels.errors import CheckFailedError, Problem
 from hubkernels.hub.cached import Cached
-from hubkernels.hub.hashes import against_digest, describe, differences, metadata_of
+from hubkernels.hub.hashes import not_as_promised, refuse_bytecode
 from hubkernels.hub.lock import RemoteOf, versions_of
 from hubkernels.model.lock import LOCK, Files, Lock, Pin, hashes_beside
 
@@ -30,12 +30,14 @@ class Fetched:
 def prefetch(lock: Lock, remote_of: RemoteOf, cache: Path) -> Iterator[Fetched]:
     """Fetch each kernel of a lock and hold it against its hashes. Files in the cache that differ are fetched again.
 
-    Raises CheckFailedError where they differ then, too: they are not left there.
+    Raises CheckFailedError where they differ then, too: they are not left there; and for bytecode, of which no hash is
+    asked, before anything is fetched.
     """
     for pin in lock.pins:
         promised = promised_of(lock, pin)
         cached = Cached(pin, cache)
         remote = remote_of(pin.dependency.repo_id)
+        refuse_bytecode(remote.files(pin.commit), f"{remote.url}/tree/{pin.commit}")
         remote.fetch(pin.commit)
         if wrong_files(cached, promised):
             _discard_wrong(cached, promised)
@@ -59,11 +61,7 @@ def promised_of(lock: Lock, pin: Pin) -> Files | None:
 
 def wrong_files(cached: Cached, promised: Files | None) -> tuple[Problem, ...]:
     """Every file in the cache that is not as the lock, or its variant's digest, has it."""
-    found, where = cached.hashes(), str(cached.snapshot)
-    if promised is not None and (wrong := tuple(differences(promised, found, "the lock", where))):
-        return wrong
-    variants = [describe(path, cached.read(path), where) for path in metadata_of(found)]
-    return tuple(problem for each in variants for problem in against_digest(each, found, where, cached.read))
+    return not_as_promised(promised, cached.hashes(), str(cached.snapshot), cached.read)
 
 
 def _discard_wrong(cached: Cached, promised: Files | None) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from hubkernels.build.artifacts import built
-from hubkernels.errors import CheckFailedError, InputError, Problem
+from hubkernels.errors import InputError, Problem
+from hubkernels.hub.hashes import refuse_bytecode
 from hubkernels.hub.offer import BUILD
 from hubkernels.hub.remote import Remote
 from hubkernels.model.artifact import METADATA
 from hubkernels.model.client import COMMIT, REPO_ID, REPO_RULE
-from hubkernels.model.digest import is_bytecode
 
 
 def find_published(kernel: str) -> dict[str, Path]:
@@ -35,18 +35,10 @@ def parse_pin(text: str) -> tuple[str, str]:
 
 
 def fetch(remote: Remote, commit: str) -> dict[str, Path]:
-    """Every variant of a commit, with all of its files.
-
-    Raises CheckFailedError for bytecode: no digest covers it, and Python may run it instead of a source that one does.
-    The client does not download it, but a whole snapshot has it.
-    """
-    paths = [path for path in remote.files(commit) if path.startswith(f"{BUILD}/")]
-    bytecode = [path for path in paths if is_bytecode(Path(path))]
-    if bytecode:
-        what = f"there is bytecode, for which nobody can vouch: {', '.join(bytecode)}"
-        hint = "do not load it from a whole snapshot; `publish` sends none"
-        raise CheckFailedError(Problem(what, f"{remote.repo_id}@{commit}", hint))
-    return _in_folder(remote.snapshot(commit, [f"{BUILD}/*"]), f"{remote.repo_id}@{commit}")
+    """Every variant of a commit, with all of its files. Raises CheckFailedError for bytecode."""
+    where = f"{remote.repo_id}@{commit}"
+    refuse_bytecode((path for path in remote.files(commit) if path.startswith(f"{BUILD}/")), where)
+    return _in_folder(remote.snapshot(commit, [f"{BUILD}/*"]), where)
 
 
 def _in_folder(folder: Path, name: str | None = None) -> dict[str, Path]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from dulwich.client import HTTPUnauthorized, get_transport_and_path
 from dulwich.errors import GitProtocolError, NotGitRepository
@@ -18,18 +19,18 @@ from urllib3.exceptions import HTTPError
 
 from hubkernels.errors import CheckFailedError, HubRefusedError, Problem
 from hubkernels.hub.changes import RemoteFile
-from hubkernels.hub.hashes import differences
+from hubkernels.hub.hashes import not_as_promised, refuse_bytecode
 from hubkernels.hub.local.adopt import opened, take_in
 from hubkernels.hub.local.answers import Refusal
-from hubkernels.hub.local.content import Receiver
+from hubkernels.hub.local.content import Pointer, Receiver
 from hubkernels.hub.local.hub import Hub
 from hubkernels.hub.local.names import RepoId
 from hubkernels.hub.local.repository import MAIN, Repository, lay_out
 from hubkernels.hub.local.tree import Entry, walk
 from hubkernels.hub.lock import RemoteOf
+from hubkernels.hub.offer import Content
 from hubkernels.hub.prefetch import promised_of
 from hubkernels.hub.remote import Remote
-from hubkernels.model.digest import is_bytecode
 from hubkernels.model.lock import Lock, Pin
 
 _HEADS = "refs/heads/"
@@ -60,11 +61,11 @@ def _pull(lock: Lock, pins: Sequence[Pin], remote: Remote, hub: Hub) -> Pulled:
     lay_out(new)
     heads = _fetch(remote, new, {pin.commit for pin in pins})
     git = Repository(new, hub.scratch)
-    for pin in pins:
-        _check(lock, pin, git, remote)
-    for name, commit in _branches(pins, heads, git, remote).items():
-        git.refs.set(f"{_HEADS}{name}", commit)
-    git.objects.close()
+    with closing(git.objects):
+        for pin in pins:
+            _check(lock, pin, git, remote)
+        for name, commit in _branches(pins, heads, git, remote).items():
+            git.refs.set(f"{_HEADS}{name}", commit)
     owner, _, name = remote.repo_id.partition("/")
     stored = take_in(hub, RepoId("kernels", owner, name), new, private=private)
     return Pulled(remote.repo_id, tuple(pin.commit for pin in pins), stored.git.refs.below(_HEADS))
@@ -97,24 +98,36 @@ def _fetch(remote: Remote, folder: Path, wanted: set[str]) -> dict[str, str]:
 
 
 def _check(lock: Lock, pin: Pin, git: Repository, remote: Remote) -> None:
-    """Large files come here too. Raises CheckFailedError for a commit that is not there, and other files."""
+    """Large files come here too. Raises CheckFailedError for a commit that is not there, other files and bytecode."""
     try:
         tree = git.info(pin.commit).tree
     except KeyError as error:
         what = f"no branch of {remote.repo_id} has the commit {pin.commit} any more"
         raise CheckFailedError(Problem(what, remote.url, "`kernel-builder lock` names another")) from error
-    large = {path: file for path, file in remote.files(pin.commit).items() if file.sha256}
-    found = {}
-    for entry in walk(git.objects, tree):
-        if entry.path in large:
-            file = large[entry.path]
-            found[entry.path] = file.sha256 or ""
-            _bring(git, remote, pin.commit, file)
-        elif not entry.is_folder and not is_bytecode(PurePosixPath(entry.path)):
-            found[entry.path] = _sha256(git, entry)
-    promised = promised_of(lock, pin)
-    if promised is not None and (wrong := tuple(differences(promised, found, "the lock", remote.url))):
+    there = {entry.path: entry for entry in walk(git.objects, tree) if not entry.is_folder}
+    refuse_bytecode(there, remote.url)
+    large = _bring_large(git, remote, pin.commit, there)
+    found = {path: large.get(path) or _sha256(git, entry) for path, entry in there.items()}
+
+    def read(path: str) -> bytes:
+        oid = large.get(path)
+        return git.content.path(oid).read_bytes() if oid else git.objects.blob(there[path].oid).content()
+
+    if wrong := not_as_promised(promised_of(lock, pin), found, remote.url, read):
         raise CheckFailedError(*wrong)
+
+
+def _bring_large(git: Repository, remote: Remote, commit: str, there: Mapping[str, Entry]) -> dict[str, str]:
+    """SHA-256 of each large file. Raises CheckFailedError where the Hub lists another than git has a pointer to."""
+    found = {}
+    for path, file in remote.files(commit).items():
+        if file.sha256 and path in there:
+            if there[path].oid != Content(Pointer(file.sha256, file.size).text()).blob:
+                what = f"{path} is a large file on the Hub, and in git it is no pointer to what the Hub lists"
+                raise CheckFailedError(Problem(what, remote.url, "ask who runs the Hub"))
+            _bring(git, remote, commit, file)
+            found[path] = file.sha256
+    return found
 
 
 def _bring(git: Repository, remote: Remote, commit: str, large: RemoteFile) -> None:
