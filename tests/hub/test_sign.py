@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 import shutil
 import stat
 import sys
@@ -204,6 +205,28 @@ def test_files_that_changed_after_they_were_signed_are_named(keys: Path, variant
         "files changed",
         "the key release",
         "__init__.py is missing, data/table.bin was changed, more.py is not signed",
+    )
+
+
+def test_what_no_digest_covers_and_python_would_import_is_not_signed(keys: Path, variant: Path, tmp_path: Path) -> None:
+    """A link to a folder, and bytecode without a source; what Python itself writes is passed over."""
+    sign(variant, keys / "ours")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/__init__.py").write_text("", encoding="utf-8")
+    (variant / "__pycache__").mkdir()
+    (variant / "__pycache__/op.cpython-311.pyc").write_bytes(b"1")
+    assert state(variant, keys / "policy.toml")[0] == "good"
+    (variant / "layers").symlink_to(tmp_path / "elsewhere")
+    (variant / "data/__pycache__").symlink_to(tmp_path / "elsewhere")
+    (variant / "op.pyc").write_bytes(b"1")
+    (variant / "nowhere.py").symlink_to(tmp_path / "nothing")
+    os.mkfifo(variant / "pipe")
+    (variant / "more.py").write_text("", encoding="utf-8")
+    assert state(variant, keys / "policy.toml") == (
+        "files changed",
+        "the key release",
+        "data/__pycache__ is not signed, layers is not signed, more.py is not signed, nowhere.py is not signed, "
+        "op.pyc is not signed, pipe is not signed",
     )
 
 

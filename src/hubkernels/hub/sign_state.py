@@ -14,7 +14,7 @@ from hubkernels.hub.sign_bundle import SignatureBundle, read_bundle
 from hubkernels.hub.sign_key import PublicKey, require_cryptography
 from hubkernels.hub.sign_policy import Policy
 from hubkernels.model.artifact import METADATA
-from hubkernels.model.digest import ALGORITHM, SIGNATURE, digest_folder
+from hubkernels.model.digest import ALGORITHM, SIGNATURE, digest_folder, is_bytecode
 
 Status = Literal["good", "unsigned", "unreadable", "other content", "other signer", "invalid", "files changed"]
 
@@ -106,14 +106,27 @@ def _changed(content: bytes, folder: Path) -> Iterator[str]:
     if signed is None:
         yield f"{METADATA} has no {ALGORITHM} digest of the files"
         return
-    found = digest_folder(folder)
-    for name in sorted(signed.keys() | found.keys()):
-        if name not in found:
+    found, uncovered = digest_folder(folder), {*_uncovered(folder)}
+    for name in sorted({*signed, *found, *uncovered}):
+        if name not in found and name not in uncovered:
             yield f"{name} is missing"
-        elif name not in signed:
+        elif name not in signed or name in uncovered:
             yield f"{name} is not signed"
         elif found[name] != signed[name]:
             yield f"{name} was changed"
+
+
+def _uncovered(folder: Path) -> Iterator[str]:
+    """What no digest covers and Python would import all the same: links to folders, and bytecode without a source.
+
+    What Python itself writes into __pycache__ is passed over; what is no regular file is never as it was published.
+    """
+    for path in folder.rglob("*"):
+        name = path.relative_to(folder)
+        sourceless = is_bytecode(name) and "__pycache__" not in name.parts
+        strange = path.is_symlink() if path.is_dir() else not path.is_file()
+        if strange or sourceless:
+            yield name.as_posix()
 
 
 def _kernel(content: bytes) -> str:
