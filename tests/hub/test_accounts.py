@@ -65,17 +65,27 @@ def test_a_file_has_a_grant_a_line(tmp_path: Path) -> None:
 
 def test_all_that_is_wrong_is_told_at_once_and_shows_no_token(tmp_path: Path) -> None:
     file = tmp_path / "tokens"
-    file.write_text("secret\nsecret=org\nsecret=org:writer\nsecret=-:read\nsecret=org:read@soon\nsecret=org:admin\n")
+    lines = ("secret", "secret=org", "secret=org:writer", "secret=-:read", "secret=org:read@soon", "secret=org:admin")
+    turned = ("org:read=secret", "org:write=secret:x", "org=x:secret", "org=secret!:read", "t=org:read@secret")
+    file.write_text("\n".join((*lines, *turned)))
     with pytest.raises(InputError) as caught:
         read_tokens(file)
     text = str(caught.value)
-    assert len(caught.value.problems) == 5
+    assert len(caught.value.problems) == 10
     assert "secret" not in text
     for words in (
         f"{file}:1",
-        "…=org is no grant",
-        "'writer' is no role on org",
-        "did you mean write?",
-        "'soon' is no date",
+        "this is no grant",
+        "the form is [USER:]TOKEN=ORG:ROLE[@EXPIRY]",
+        "the role is none",
+        "read, write, admin",
+        "the expiry is no date",
     ):
         assert words in text
+
+
+def test_an_entry_of_the_environment_is_told_by_its_number() -> None:
+    with pytest.raises(InputError) as caught:
+        parse_tokens("t=org:read, ,hf_secret", "environment: TOKENS")
+    (problem,) = caught.value.problems
+    assert (problem.what, problem.where) == ("this is no grant", "environment: TOKENS: entry 2")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from hubkernels.errors import InputError, Problem, did_you_mean
+from hubkernels.errors import InputError, Problem
 from hubkernels.host.files import read_errors
 from hubkernels.hub.local.answers import Refusal
 from hubkernels.hub.local.names import is_name, spelled_alike
@@ -120,7 +120,8 @@ def read_tokens(path: Path) -> tuple[Account, ...]:
 
 def parse_tokens(text: str, where: str) -> tuple[Account, ...]:
     """The accounts of a text with commas, as an environment variable holds it. Raises InputError."""
-    return _accounts((entry.strip(), where) for entry in text.split(",") if entry.strip())
+    entries = (entry.strip() for entry in text.split(","))
+    return _accounts((entry, f"{where}: entry {n}") for n, entry in enumerate(filter(None, entries), 1))
 
 
 def _accounts(entries: Iterable[tuple[str, str]]) -> tuple[Account, ...]:
@@ -143,23 +144,26 @@ def _accounts(entries: Iterable[tuple[str, str]]) -> tuple[Account, ...]:
 
 
 def _parse(text: str, where: str) -> tuple[str | None, str, Grant]:
-    """One grant. The messages show no token: they end up in logs."""
+    """One grant. The messages show nothing of it: they end up in logs, and a token may stand in any place."""
     match = _GRANT.fullmatch(text)
     if match is None:
-        hidden = f"{text[:5]}…" if "=" not in text else f"…={text.partition('=')[2]}"
-        raise InputError(Problem(f"{hidden} is no grant", where, f"the form is {FORM}"))
+        raise _wrong("this is no grant", where)
     user, token, organisation, role, expiry = match.groups()
     if role not in ROLES:
-        raise InputError(Problem(f"{role!r} is no role on {organisation}", where, did_you_mean(role, ROLES)))
-    for word in filter(None, (user, organisation)):
-        if not is_name(word):
-            raise InputError(Problem(f"{word!r} is no name of a user or an organisation", where))
+        raise _wrong(f"the role is none of {', '.join(ROLES)}", where)
+    if not all(map(is_name, filter(None, (user, organisation)))):
+        raise _wrong("the user or the organisation is no name", where)
     return user, token, Grant(organisation, role, _moment(expiry, where) if expiry else None)
 
 
 def _moment(text: str, where: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    except ValueError as error:
-        raise InputError(Problem(f"{text!r} is no date", where, "the form is 2027-12-31T00:00:00Z")) from error
+    except ValueError:
+        what = "the expiry is no date, such as 2027-12-31T00:00:00Z"
+        raise _wrong(what, where) from None  # the cause quotes it
     return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
+
+
+def _wrong(what: str, where: str) -> InputError:
+    return InputError(Problem(what, where, f"the form is {FORM}"))
