@@ -10,11 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from hubkernels.errors import CheckFailedError, HubkernelsError, InputError, Problem, combined
+from hubkernels.hub.branches import version_of
 from hubkernels.hub.changes import RemoteFile
 from hubkernels.hub.hashes import against_digest, describe, metadata_of, refuse_bytecode
 from hubkernels.hub.offer import Content
 from hubkernels.hub.remote import Remote
-from hubkernels.model.client import COMMIT
+from hubkernels.model.client import COMMIT, spelled_alike
 from hubkernels.model.lock import Files, Lock, Pin, words
 from hubkernels.model.project import KernelDependency
 
@@ -37,7 +38,7 @@ def lock(wanted: Iterable[KernelDependency], remote_of: RemoteOf, trust: Collect
     Raises CheckFailedError for publishers that nobody trusts, a kernel-depends that can move, a cycle, and files
     that are not what their digests say; of all that is wanted at once.
     """
-    walk = _Walk(remote_of, frozenset(map(_alike, trust)))
+    walk = _Walk(remote_of, frozenset(map(spelled_alike, trust)))
     failures = [failure for each in wanted if (failure := _failure(walk, each))]
     if failures:
         raise combined(failures)
@@ -84,17 +85,12 @@ class _Walk:
         """Before anything of a repository is read, as the client does."""
         repo_id = remote.repo_id
         owner = repo_id.partition("/")[0]
-        if {_alike(repo_id), _alike(owner)} & {*self._trust, *self._trusted}:
+        if {spelled_alike(repo_id), spelled_alike(owner)} & {*self._trust, *self._trusted}:
             return
         if not remote.is_of_trusted_publisher():
             hint = f"look at it, then: --trust {repo_id}, or --trust {owner} for all of {owner}"
             raise CheckFailedError(Problem(f"{repo_id} is not from a publisher that the Hub trusts", remote.url, hint))
-        self._trusted.add(_alike(owner))
-
-
-def _alike(name: str) -> str:
-    """``org/ms_deform_attn`` and ``Org/ms-deform-attn`` are one."""
-    return name.lower().replace("_", "-")
+        self._trusted.add(spelled_alike(owner))
 
 
 def _insist_on_pin(wanted: KernelDependency, by: KernelDependency, remote: Remote) -> None:
@@ -126,7 +122,8 @@ def versions_of(remote: Remote) -> dict[int, str]:
     if branches is None:
         hint = "is it spelled right, and may this token see it? `hf auth whoami` tells whose it is"
         raise InputError(Problem(f"there is no kernel {remote.repo_id}", remote.url, hint))
-    return {int(name[1:]): commit for name, commit in branches.items() if name[:1] == "v" and name[1:].isdecimal()}
+    found = ((version_of(name), commit) for name, commit in branches.items())
+    return {version: commit for version, commit in found if version is not None}
 
 
 def read_kernel(remote: Remote, commit: str) -> Kernel:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from hubkernels.check.builds import check_artifact
 from hubkernels.errors import Problem, nearest
+from hubkernels.hub.branches import version_of
 from hubkernels.hub.offer import Offered
 from hubkernels.model.client import COMMIT, LICENSES
-
-_VERSION_BRANCH = re.compile(r"v([0-9]+)")
 
 
 def local_reasons(offered: Sequence[Offered], branch: str | None, *, allow_dirty: bool) -> tuple[Problem, ...]:
@@ -42,11 +40,10 @@ def _mixed(offered: Sequence[Offered]) -> Iterator[Problem]:
 
 
 def _other_branch(offered: Sequence[Offered], branch: str | None) -> Iterator[Problem]:
-    asked = _VERSION_BRANCH.fullmatch(branch or "")
-    version = offered[0].metadata["version"]
-    if asked and int(asked[1]) != version:
-        what = f"the branch {branch} is for version {asked[1]}; the artifacts are version {version}"
-        yield Problem(what, hint=f"leave --branch out, or set general.version = {asked[1]} and build")
+    asked, version = version_of(branch or ""), offered[0].metadata["version"]
+    if asked not in {None, version}:
+        what = f"the branch {branch} is for version {asked}; the artifacts are version {version}"
+        yield Problem(what, hint=f"leave --branch out, or set general.version = {asked} and build")
 
 
 def _unpinned(offered: Iterable[Offered]) -> Iterator[Problem]:

@@ -26,8 +26,10 @@ STALE_PARENT = 412
 _NO_ORGANIZATION = 404
 _BUSY = frozenset({429, 500, 502, 503, 504})
 _PAUSES_S = (0.5, 2.0, 5.0)
+"""Before a busy Hub is asked again."""
+
 _LONGEST_S = 30.0
-"""Before a busy Hub is asked again; it may ask for as much."""
+"""Of a pause that the Hub itself asks for."""
 
 
 class RaceLostError(HubRefusedError):

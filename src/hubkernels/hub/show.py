@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from hubkernels.errors import Problem
 from hubkernels.hub.benchmarks import plot
+from hubkernels.hub.branches import version_of
 from hubkernels.hub.card import CARD, PLOT, CardFacts, Parity, Variant, parity_in, settle_parity
 from hubkernels.hub.card_template import Render, card_of
 from hubkernels.hub.changes import RemoteFile, compare, folder_of
@@ -24,7 +24,6 @@ from hubkernels.model.digest import hash_digest
 from hubkernels.model.project import Package
 
 _TRIES = 3
-_VERSION = re.compile(r"v([0-9]+)")
 
 CardStatus = Literal["uploaded", "no_changes", "left_to_newer_version"]
 
@@ -99,7 +98,7 @@ def publish_card(
 
 def is_front(branch: str, branches: Collection[str]) -> bool:
     """Whether the card is of this branch: of the newest version, or of any where there are no versions."""
-    newest = max((int(found[1]) for name in branches if (found := _VERSION.fullmatch(name))), default=None)
+    newest = max((found for name in branches if (found := version_of(name)) is not None), default=None)
     return newest is None or branch == f"v{newest}"
 
 

@@ -30,6 +30,12 @@ REPO_ID = re.compile(rf"(?=.{{3,96}}\Z){_WORD}/{_WORD}(?<!\.git)")
 REPO_RULE = "OWNER/NAME: letters, digits, - _ . with no two of - and . in a row, at most 96 characters"
 """REPO_ID in words."""
 
+
+def spelled_alike(name: str) -> str:
+    """What the Hub holds equal: `org/ms_deform_attn`, `org/ms-deform-attn` and `Org/MS-Deform-Attn` are one."""
+    return name.lower().replace("_", "-")
+
+
 _REFUSED_IN_BRANCH = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(/|\Z)|\A[-/.@]\Z|\A[-/.]|[/.]\Z")
 
 

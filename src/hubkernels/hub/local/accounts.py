@@ -15,7 +15,8 @@ from pathlib import Path
 from hubkernels.errors import InputError, Problem
 from hubkernels.host.files import read_errors
 from hubkernels.hub.local.answers import Refusal
-from hubkernels.hub.local.names import is_name, spelled_alike
+from hubkernels.hub.local.names import is_name
+from hubkernels.model.client import spelled_alike
 
 ROLES = ("read", "write", "admin")
 """Each may do what those before it may. read: private repositories. write: create repositories, commit, branches and

@@ -14,8 +14,9 @@ from hubkernels.hub.local.accounts import ROLES
 from hubkernels.hub.local.answers import Json, Refusal
 from hubkernels.hub.local.asked import Asked, Site, base_url, commit_asked, flag, json_body, part
 from hubkernels.hub.local.card import card_errors, card_warnings
-from hubkernels.hub.local.names import RepoId, kind_of, spelled_alike
+from hubkernels.hub.local.names import RepoId, kind_of
 from hubkernels.hub.local.repository import MAIN
+from hubkernels.model.client import spelled_alike
 
 _REPO = "/api/{kind:kind}/{owner}/{name}"
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from dulwich.refs import Ref, check_ref_format
 
 from hubkernels.hub.local.answers import Refusal
+from hubkernels.model.client import spelled_alike
 
 KINDS = {"kernels": "kernel", "models": "model"}
 """The kinds of repositories: as paths of the API and folders spell them, and as a client's repo_type."""
@@ -43,11 +44,6 @@ class RepoId(NamedTuple):
     def page(self) -> str:
         """Its path on the Hub: models have no prefix."""
         return str(self) if self.kind == "models" else f"{self.kind}/{self}"
-
-
-def spelled_alike(name: str) -> str:
-    """`org/ms_deform_attn`, `org/ms-deform-attn` and `Org/MS-Deform-Attn` are one."""
-    return name.lower().replace("_", "-")
 
 
 def kind_of(repo_type: object) -> str:
