@@ -129,7 +129,9 @@ def test_the_check_needs_no_client(small: SmallProject) -> None:
         "jobs": 1,
         "environment": {**os.environ},
     }
-    (small.root / "order").write_text(json.dumps({"timeout_s": 300, "requires": [], "arguments": arguments}))
+    (small.root / "order").write_text(
+        json.dumps({"timeout_s": 300, "requires": [], "online": False, "arguments": arguments})
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
     assert json.loads((small.root / "answer").read_bytes())["answer"] == {tag: str(small.artifact)}
 
