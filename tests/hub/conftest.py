@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.conftest import REPOSITORY, environment
+from tests.conftest import REPOSITORY, Cli, Ran, environment, write_noarch
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -27,6 +27,11 @@ MISSING = [
     name for name in ("dulwich", "huggingface_hub", "starlette", "uvicorn") if importlib.util.find_spec(name) is None
 ]
 collect_ignore_glob = ["test_*"] if MISSING else []
+
+REPO = "org/my-table"
+HUB = '[general.hub]\nrepo-id = "org/my-table"\n'
+CPU, CUDA = "torch-cpu", "torch-cuda"
+"""Variants of the project of Python files that tests publish to REPO."""
 
 OWNER, CI, READER, OTHER, LATE = "hf_owner", "hf_ci", "hf_reader", "hf_other", "hf_late"
 _GRANTS = {
@@ -152,5 +157,39 @@ def client(tmp_path: Path) -> Client:
         done = run(sys.executable, "-c", program, *words, **{**variables, "PYTHONPATH": str(REPOSITORY), **changes})
         assert done.returncode == 0, done.stderr
         return done.stdout
+
+    return call
+
+
+def commit_all(folder: Path, message: str = "change") -> str:
+    """Everything in a checkout, committed; the full hash."""
+    who = ("-c", "user.name=author", "-c", "user.email=author@example.org")
+    assert run("git", "-C", folder, "add", "-A").returncode == 0
+    assert run("git", "-C", folder, *who, "commit", "-qm", message).returncode == 0
+    return run("git", "-C", folder, "rev-parse", "HEAD").stdout.strip()
+
+
+@pytest.fixture
+def project(tmp_path: Path, cli: Cli) -> Path:
+    """A built project of Python files for two backends, all of it committed."""
+    folder = write_noarch(tmp_path / "project", "my-table", top=HUB)
+    (folder / ".gitignore").write_text("build/\n", encoding="utf-8")
+    assert run("git", "init", "-q", folder).returncode == 0
+    commit_all(folder)
+    assert cli("build", "--project", folder).code == 0
+    return folder
+
+
+Verb = Callable[..., Ran]
+
+
+@pytest.fixture
+def verb(tmp_path: Path) -> Verb:
+    """A verb of the command line in a fresh process, as the token's user of a Hub, with a cache of its own."""
+
+    def call(hub: Served, *words: str | Path, token: str = CI, **changes: str) -> Ran:
+        variables = {"HF_ENDPOINT": hub.url, "HF_TOKEN": token, "HF_HOME": str(tmp_path / "hf"), **changes}
+        ended = run(sys.executable, "-m", "hubkernels.cli", *words, **variables)
+        return Ran(ended.returncode, ended.stdout, ended.stderr)
 
     return call

@@ -11,26 +11,13 @@ import pytest
 
 from hubkernels.model.digest import digest_folder, hash_digest
 from tests.conftest import REPOSITORY, Cli
-from tests.hub.conftest import OWNER, Serve, Served
-from tests.hub.test_publish import (
-    CPU,
-    CUDA,
-    REPO,
-    Publish,
-    change,
-    commit_all,
-    commits,
-    done,
-    head,
-    project,
-    publish,
-    tree,
-)
+from tests.hub.conftest import CPU, CUDA, OWNER, REPO, Serve, Served, commit_all
+from tests.hub.test_publish import Publish, change, commits, done, head, publish, tree
 
 pytest.importorskip("torch", reason="what is published is loaded back")
 pytestmark = pytest.mark.torch
 
-__all__ = ["project", "publish"]
+__all__ = ["publish"]
 
 
 def read(hub: Served, path: str, revision: str = "main") -> str:

@@ -15,54 +15,34 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Cli, Ran, environment, write_noarch
-from tests.hub.conftest import CI, OTHER, OWNER, READER, Serve, Served, run
+from tests.conftest import Cli, Ran, environment
+from tests.hub.conftest import (
+    CI,
+    CPU,
+    CUDA,
+    OTHER,
+    OWNER,
+    READER,
+    REPO,
+    Serve,
+    Served,
+    Verb,
+    commit_all,
+    run,
+)
 
 pytest.importorskip("torch", reason="what is published is loaded back")
 pytestmark = pytest.mark.torch
-
-REPO = "org/my-table"
-HUB = '[general.hub]\nrepo-id = "org/my-table"\n'
-CPU, CUDA = "torch-cpu", "torch-cuda"
-
-
-def commit_all(folder: Path, message: str = "change") -> str:
-    """Everything in a checkout, committed; the full hash."""
-    who = ("-c", "user.name=author", "-c", "user.email=author@example.org")
-    assert run("git", "-C", folder, "add", "-A").returncode == 0
-    assert run("git", "-C", folder, *who, "commit", "-qm", message).returncode == 0
-    return run("git", "-C", folder, "rev-parse", "HEAD").stdout.strip()
-
-
-@pytest.fixture
-def project(tmp_path: Path, cli: Cli) -> Path:
-    """A built project of Python files for two backends, all of it committed."""
-    folder = write_noarch(tmp_path / "project", "my-table", top=HUB)
-    (folder / ".gitignore").write_text("build/\n", encoding="utf-8")
-    assert run("git", "init", "-q", folder).returncode == 0
-    commit_all(folder)
-    assert cli("build", "--project", folder).code == 0
-    return folder
 
 
 Publish = Callable[..., Ran]
 
 
 @pytest.fixture
-def publish(tmp_path: Path) -> Publish:
-    def call(
-        hub: Served,
-        project: Path,
-        *words: str,
-        token: str = CI,
-        back: bool = False,
-        verb: str = "publish",
-        **changes: str,
-    ) -> Ran:
-        variables = {"HF_ENDPOINT": hub.url, "HF_TOKEN": token, "HF_HOME": str(tmp_path / "hf"), **changes}
+def publish(verb: Verb) -> Publish:
+    def call(hub: Served, project: Path, *words: str, back: bool = False, name: str = "publish", **changes: str) -> Ran:
         options = (*words, *(() if back else ("--no-read-back",)))
-        ended = run(sys.executable, "-m", "hubkernels.cli", verb, "--project", project, *options, **variables)
-        return Ran(ended.returncode, ended.stdout, ended.stderr)
+        return verb(hub, name, "--project", project, *options, **changes)
 
     return call
 
@@ -387,7 +367,7 @@ def test_a_kernel_that_does_not_load_fails_the_reading_back(
 def test_build_and_upload_builds_first(serve: Serve, project: Path, publish: Publish) -> None:
     hub = serve()
     shutil.rmtree(project / "build")
-    ran = publish(hub, project, verb="build-and-upload", back=True)
+    ran = publish(hub, project, name="build-and-upload", back=True)
     assert ran.code == 0, ran.err
     assert f"{REPO} v1 at {head(hub)}: published" in ran.out.splitlines()
 
@@ -549,3 +529,12 @@ def test_a_kernel_that_lies_nearer_is_not_taken_for_what_was_published(
     ran = publish(hub, project, back=True, LOCAL_KERNELS=near, KERNELS_CACHE=str(project.parent / "kernels"))
     assert ran.code == 0, ran.err
     assert [path for path in asked if path.endswith(f"build/{CPU}/op.py")]
+
+
+def test_metadata_there_that_are_no_json_are_replaced(serve: Serve, project: Path, publish: Publish) -> None:
+    hub = serve()
+    done(publish(hub, project, "--json"))
+    path = f"build/{CPU}/metadata.json"
+    hub.api().upload_file(path_or_fileobj=b"[", path_in_repo=path, repo_id=REPO, repo_type="kernel", revision="v1")
+    ran = done(publish(hub, project, "--json"))
+    assert (ran["status"], ran["changed"]) == ("uploaded", [path])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,24 +12,12 @@ from typing import Any
 import pytest
 
 from tests.conftest import Cli, Ran, SmallProject, write_noarch
-from tests.hub.conftest import CI, Serve, Served, run
-from tests.hub.test_publish import commit_all
+from tests.hub.conftest import Serve, Served, Verb, commit_all, run
 
 pytestmark = pytest.mark.compiler
 
 REPO = "org/my-kernel"
 ADDRESS = "https://example.org/sources.git"
-Verb = Callable[..., Ran]
-
-
-@pytest.fixture
-def verb(tmp_path: Path) -> Verb:
-    def call(hub: Served, *words: str | Path, **changes: str) -> Ran:
-        variables = {"HF_ENDPOINT": hub.url, "HF_TOKEN": CI, "HF_HOME": str(tmp_path / "hf"), **changes}
-        ended = run(sys.executable, "-m", "hubkernels.cli", *words, **variables)
-        return Ran(ended.returncode, ended.stdout, ended.stderr)
-
-    return call
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.conftest import NOARCH_INIT_PY, NOARCH_OP_PY, Cli, Ran
-from tests.hub.conftest import CI, LATE, OWNER, Serve, Served, run
-from tests.hub.test_publish import CPU, REPO, commit_all, head, tree
+from tests.hub.conftest import CI, CPU, LATE, OWNER, REPO, Serve, Served, commit_all, run
+from tests.hub.test_publish import head, tree
 
 pytest.importorskip("torch", reason="what is released is loaded")
 pytestmark = [pytest.mark.torch, pytest.mark.slow]

@@ -17,17 +17,13 @@ import pytest
 
 from hubkernels.errors import EnvironmentLacksError, InputError
 from hubkernels.model.digest import digest_folder
-from tests.conftest import Cli, Ran, write_noarch
-from tests.hub.conftest import CI, Serve, Served, run
-from tests.hub.test_publish import commit_all
+from tests.conftest import Cli
+from tests.hub.conftest import CPU, CUDA, REPO, Serve, Served, Verb, commit_all, run
 
 pytest.importorskip("sigstore", reason="an extra: keys and bundles are its dependencies'")
 
 from tests.hub.own_sigstore import OwnSigstore
 
-REPO = "org/my-table"
-HUB = '[general.hub]\nrepo-id = "org/my-table"\n'
-CPU, CUDA = "torch-cpu", "torch-cuda"
 SIGNATURE = f"build/{CPU}/metadata.json.sigstore"
 
 
@@ -447,29 +443,6 @@ def test_a_job_knows_its_own_signature(own: OwnSigstore, tmp_path: Path) -> None
 
 
 # Publishing.
-
-
-@pytest.fixture
-def project(tmp_path: Path, cli: Cli) -> Path:
-    folder = write_noarch(tmp_path / "project", "my-table", top=HUB)
-    (folder / ".gitignore").write_text("build/\n", encoding="utf-8")
-    assert run("git", "init", "-q", folder).returncode == 0
-    commit_all(folder)
-    assert cli("build", "--project", folder).code == 0
-    return folder
-
-
-Verb = Callable[..., Ran]
-
-
-@pytest.fixture
-def verb(tmp_path: Path) -> Verb:
-    def call(hub: Served, *words: str | Path, **changes: str) -> Ran:
-        variables = {"HF_ENDPOINT": hub.url, "HF_TOKEN": CI, "HF_HOME": str(tmp_path / "hf"), **changes}
-        ended = run(sys.executable, "-m", "hubkernels.cli", *words, **variables)
-        return Ran(ended.returncode, ended.stdout, ended.stderr)
-
-    return call
 
 
 @pytest.fixture

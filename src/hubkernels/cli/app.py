@@ -61,7 +61,7 @@ for name in ALIASES:
 app.add_typer(bench.app, name="bench")
 app.add_typer(hub.app, name="hub")
 app.command("publish", short_help="Publish what is built to a Hub, and read it back.")(publish.publish)
-app.command("build-and-upload", hidden=True)(publish.build_and_publish)
+app.command("build-and-upload", hidden=True, help="Build what has changed, then publish it.")(publish.build_and_publish)
 app.command("upload", hidden=True, help="The same as `publish`.")(publish.publish)
 app.command("lock", short_help="Pin kernels to commits and hashes.")(pins.lock)
 app.command("prefetch", short_help="Fetch pinned kernels, to load without a network.")(pins.prefetch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_format
 import os
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
@@ -101,38 +102,11 @@ def publish(  # noqa: PLR0913, PLR0917 - one parameter an option
             say_json(results)
 
 
-def build_and_publish(  # noqa: PLR0913, PLR0917 - one parameter an option
-    packages: Packages = None,
-    variant: Variants = None,
-    repo_id: RepoId = None,
-    branch: Branch = None,
-    private: Private = False,
-    repo_type: RepoType = "kernel",
-    create_pr: CreatePr = False,
-    allow_dirty: AllowDirty = False,
-    sign: Sign = False,
-    sign_key: SignKey = None,
-    output_json: OutputJson = None,
-    project: ProjectFolder = HERE,
-    quiet: Quiet = False,
-) -> None:
+@wraps(publish)
+def build_and_publish(**options: Any) -> None:  # noqa: ANN401 - those of publish
     """Build what has changed, then publish it."""
-    build(packages, variant, project, quiet=quiet)
-    publish(
-        packages,
-        variant,
-        repo_id,
-        branch,
-        private,
-        repo_type,
-        create_pr,
-        allow_dirty,
-        sign=sign,
-        sign_key=sign_key,
-        output_json=output_json,
-        project=project,
-        quiet=quiet,
-    )
+    build(options["packages"], options["variant"], options["project"], quiet=options["quiet"] or options["json"])
+    publish(**options)
 
 
 def chosen_signer(key: Path | None, *, keyless: bool) -> Signer | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from hubkernels.errors import HubkernelsError, Problem
 from hubkernels.hub.cached import Cached
-from hubkernels.hub.hashes import Described, against_bytecode, describe, metadata_of
+from hubkernels.hub.hashes import Described, against_bytecode, metadata_of, read_variant
 from hubkernels.hub.prefetch import promised_of, wrong_files
 from hubkernels.hub.sign_policy import Policy
 from hubkernels.hub.sign_state import SignatureState, signature_state
@@ -81,7 +81,7 @@ def _audit(lock: Lock, cached: Cached, policy: Policy) -> Audited:
     paths = tuple(cached.paths())
     try:
         problems = (*against_bytecode(cached.bytecode(), where), *wrong_files(cached, promised_of(lock, pin)))
-        variants = [describe(path, cached.read(path), where) for path in metadata_of(paths)]
+        variants = [read_variant(path, cached.read(path), where) for path in metadata_of(paths)]
     except HubkernelsError as failure:
         return Audited(pin, len(paths), by_lock, (), failure.problems)
     found = tuple(_variant(each, cached.snapshot / each.place, policy) for each in variants)
@@ -94,16 +94,12 @@ def _is_wrong(signature: SignatureState) -> bool:
 
 
 def _variant(described: Described, folder: Path, policy: Policy) -> AuditedVariant:
-    metadata = described.metadata
-    provenance = metadata.get("provenance")
-    kernel = provenance.get("kernel") if isinstance(provenance, dict) else None
-    sources = kernel if isinstance(kernel, dict) else {}
-    commit, dirty, licence = sources.get("commit", sources.get("sha")), sources.get("dirty"), metadata.get("license")
+    licence, sources = described.metadata.get("license"), described.sources
     return AuditedVariant(
         described.tag,
         signature_state(folder, policy),
         described.algorithm is not None,
         licence if isinstance(licence, str) else None,
-        commit if isinstance(commit, str) else None,
-        dirty if isinstance(dirty, bool) else None,
+        sources.commit,
+        sources.dirty,
     )

@@ -13,6 +13,7 @@ from typing import Any
 from hubkernels.errors import CheckFailedError, InputError, Problem
 from hubkernels.hub.offer import BUILD
 from hubkernels.model.artifact import METADATA
+from hubkernels.model.client import COMMIT
 from hubkernels.model.digest import SIGNATURE, is_bytecode
 from hubkernels.model.lock import Files, read_dependency
 from hubkernels.model.project import KernelDependency
@@ -36,6 +37,17 @@ class Described:
         return f"{BUILD}/{self.tag}"
 
     @property
+    def sources(self) -> Sources:
+        return sources_of(self.metadata)
+
+    @property
+    def files(self) -> Mapping[str, str]:
+        """What the digest names, by path in the variant; the hashes are standard base64."""
+        digest = self.metadata.get("digest")
+        files = digest.get("files") if isinstance(digest, dict) else None
+        return files if isinstance(files, dict) else {}
+
+    @property
     def algorithm(self) -> str | None:
         """Of its digest; None where it has none."""
         digest = self.metadata.get("digest")
@@ -43,10 +55,8 @@ class Described:
 
     @property
     def promised(self) -> Mapping[str, str]:
-        """The hash of each file that the digest names, by its path in the repository, as standard base64."""
-        digest = self.metadata.get("digest")
-        files = digest.get("files") if isinstance(digest, dict) else None
-        return {f"{self.place}/{name}": value for name, value in files.items()} if isinstance(files, dict) else {}
+        """The same by path in the repository."""
+        return {f"{self.place}/{name}": value for name, value in self.files.items()}
 
     def depends(self, where: str) -> tuple[KernelDependency, ...]:
         """Raises InputError for what is no dependency."""
@@ -56,13 +66,34 @@ class Described:
         return tuple(read_dependency(entry, f"{where}: kernel-depends") for entry in found)
 
 
+@dataclass(frozen=True)
+class Sources:
+    """What a variant was built of, as far as its metadata tell. dirty: whether files were uncommitted then."""
+
+    commit: str | None = None
+    dirty: bool | None = None
+
+
+def sources_of(metadata: Mapping[str, Any]) -> Sources:
+    """By its provenance, whose commit the client also takes as ``sha``."""
+    provenance = metadata.get("provenance")
+    kernel = provenance.get("kernel") if isinstance(provenance, dict) else None
+    if not isinstance(kernel, dict):
+        return Sources()
+    commit, dirty = kernel.get("commit", kernel.get("sha")), kernel.get("dirty")
+    return Sources(
+        commit if isinstance(commit, str) and COMMIT.fullmatch(commit) else None,
+        dirty if isinstance(dirty, bool) else None,
+    )
+
+
 def metadata_of(paths: Iterable[str]) -> tuple[str, ...]:
     """The paths of metadata.json of each variant."""
     found = (path for path in paths if path.startswith(f"{BUILD}/") and path.count("/") == _VARIANT_DEPTH)
     return tuple(sorted(path for path in found if path.endswith(f"/{METADATA}")))
 
 
-def describe(path: str, content: bytes, where: str) -> Described:
+def read_variant(path: str, content: bytes, where: str) -> Described:
     """A variant by its metadata.json. Raises InputError for what is none."""
     try:
         found = json.loads(content)
@@ -110,7 +141,7 @@ def not_as_promised(
     """Every file of a commit that is not as the lock, or its variant's digest, has it. promised: by the lock."""
     if promised is not None and (wrong := tuple(differences(promised, found, "the lock", where))):
         return wrong
-    variants = [describe(path, read(path), where) for path in metadata_of(found)]
+    variants = [read_variant(path, read(path), where) for path in metadata_of(found)]
     return tuple(problem for each in variants for problem in against_digest(each, found, where, read))
 
 

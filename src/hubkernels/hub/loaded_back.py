@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from hubkernels.check.metadata import backend_type
 from hubkernels.errors import CheckFailedError, Problem
 from hubkernels.model.artifact import METADATA
 from hubkernels.model.digest import digest_folder, hash_digest
@@ -32,7 +33,7 @@ def _fetch(repo_id: str, commit: str, tag: str) -> Path:
     from huggingface_hub import hf_hub_download, snapshot_download  # noqa: PLC0415
 
     metadata = hf_hub_download(repo_id, f"build/{tag}/{METADATA}", repo_type="kernel", revision=commit)
-    backend = json.loads(Path(metadata).read_bytes())["backend"]["type"]
+    backend = backend_type(json.loads(Path(metadata).read_bytes()))
     kernel = kernels.get_kernel(repo_id, revision=commit, backend=backend, trust_remote_code=True)
     folder = Path(kernel.__file__ or "").parent
     if folder.name == tag:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from hubkernels.errors import CheckFailedError, HubkernelsError, InputError, Problem, combined
 from hubkernels.hub.branches import version_of
 from hubkernels.hub.changes import RemoteFile
-from hubkernels.hub.hashes import against_digest, describe, metadata_of, refuse_bytecode
+from hubkernels.hub.hashes import against_digest, metadata_of, read_variant, refuse_bytecode
 from hubkernels.hub.offer import Content
 from hubkernels.hub.remote import Remote
 from hubkernels.model.client import COMMIT, spelled_alike
@@ -135,7 +135,7 @@ def read_kernel(remote: Remote, commit: str) -> Kernel:
     refuse_bytecode(there, where)
     with ThreadPoolExecutor(_AT_A_TIME) as readers:
         files = dict(zip(there, readers.map(lambda file: _sha256(remote, commit, file), there.values()), strict=True))
-    variants = [describe(path, remote.read(commit, path), where) for path in metadata_of(files)]
+    variants = [read_variant(path, remote.read(commit, path), where) for path in metadata_of(files)]
     problems = [
         problem
         for each in variants

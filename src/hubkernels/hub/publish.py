@@ -9,15 +9,15 @@ from typing import Any, Literal
 
 from hubkernels.errors import CheckFailedError, HubRefusedError, Problem
 from hubkernels.hub.changes import Changes, RemoteFile, compare
+from hubkernels.hub.hashes import sources_of
 from hubkernels.hub.offer import BUILD, Content, Offered
 from hubkernels.hub.promises import refuse_broken_promises
 from hubkernels.hub.records import RECORDS, belongs_to, digest_of
-from hubkernels.hub.remote import Committed, RaceLostError, Remote
+from hubkernels.hub.remote import Committed, RaceLostError, Remote, start_again
 from hubkernels.hub.sign import Read, Signer, signature_path, signed, stays_signed, with_signatures
 from hubkernels.model.artifact import METADATA
 
 MAIN = "main"
-_TRIES = 3
 
 Status = Literal["no_changes", "uploaded", "pull_request_created", "would_upload"]
 
@@ -89,7 +89,7 @@ def publish(publication: Publication, remote: Remote) -> Published:
 
     Raises CheckFailedError where the API differs from that of variants that stay, HubRefusedError where the Hub does.
     """
-    return _publish(publication, remote, _TRIES)
+    return start_again(lambda: _publish_once(publication, remote))
 
 
 def preview(publication: Publication, remote: Remote) -> Published:
@@ -98,16 +98,6 @@ def preview(publication: Publication, remote: Remote) -> Published:
     changes = _changes(publication, remote, look)
     before = None if look.new else look.head
     return _published(publication, remote, "would_upload" if changes else "no_changes", before, before, changes)
-
-
-def _publish(publication: Publication, remote: Remote, tries: int) -> Published:
-    """Where another was quicker, once more from what is there then."""
-    try:
-        return _publish_once(publication, remote)
-    except RaceLostError:
-        if tries == 1:
-            raise
-        return _publish(publication, remote, tries - 1)
 
 
 def _publish_once(publication: Publication, remote: Remote) -> Published:
@@ -233,8 +223,17 @@ def _without_mere_stamps(publication: Publication, look: _Look, found: Changes, 
 
 
 def _says_the_same(there: bytes, offered: Offered) -> bool:
-    before, now = json.loads(there), json.loads(offered.stamped)
-    was, new = before.pop("provenance", None) or {}, now.pop("provenance")
-    was_dirty = (was.get("kernel") or {}).get("dirty", True)
-    is_dirty = (new.get("kernel") or {}).get("dirty", True)
-    return bool(before == now and was_dirty == is_dirty)
+    """Where what is there is no JSON, it is replaced."""
+    try:
+        before = json.loads(there)
+    except (ValueError, RecursionError):
+        return False
+    if not isinstance(before, dict):
+        return False
+    now = json.loads(offered.stamped)
+    same_state = sources_of(before).dirty == sources_of(now).dirty
+    return same_state and _unstamped(before) == _unstamped(now)
+
+
+def _unstamped(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in metadata.items() if key != "provenance"}

@@ -20,8 +20,9 @@ from hubkernels.config.members import BUILD_TOML
 from hubkernels.errors import EnvironmentLacksError, HubkernelsError, InputError, Problem, nearest
 from hubkernels.host.files import read_json_object
 from hubkernels.host.git import check_out
+from hubkernels.hub.hashes import sources_of
 from hubkernels.model.artifact import METADATA
-from hubkernels.model.client import COMMIT, GIT_URL
+from hubkernels.model.client import GIT_URL
 from hubkernels.model.digest import digest_folder
 from hubkernels.model.project import Package, Project
 from hubkernels.model.variant import AnyVariant, Variant
@@ -67,12 +68,7 @@ class _Published:
     @property
     def commit(self) -> str | None:
         """That of the sources."""
-        found = self._kernel.get("commit")
-        return found if isinstance(found, str) and COMMIT.fullmatch(found) else None
-
-    @property
-    def _kernel(self) -> Mapping[str, Any]:
-        return _table(_table(self.metadata.get("provenance")).get("kernel"))
+        return sources_of(self.metadata).commit
 
     @property
     def builder(self) -> str:
@@ -90,7 +86,7 @@ class _Published:
         """Why there are no sources to build it of."""
         if self.commit is None:
             return "its metadata name no commit that it was built of"
-        if self._kernel.get("dirty") is not False:
+        if sources_of(self.metadata).dirty is not False:
             return "it was built of files that were not committed"
         if source is None and not self.links:
             return "its metadata name no repository of its sources: --source DIR|URL"

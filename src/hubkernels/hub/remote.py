@@ -36,6 +36,16 @@ class RaceLostError(HubRefusedError):
     """The branch moved between the look at it and the commit."""
 
 
+def start_again(attempt: Callable[[], Answer], tries: int = 3) -> Answer:
+    """Where another was quicker, once more from what is there then. Raises RaceLostError where that is too often."""
+    try:
+        return attempt()
+    except RaceLostError:
+        if tries == 1:
+            raise
+        return start_again(attempt, tries - 1)
+
+
 @dataclass(frozen=True)
 class Committed:
     """pull_request: its address, where the commit is one."""

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
+from hubkernels.check.metadata import backend_type
 from hubkernels.errors import Problem
 from hubkernels.hub.benchmarks import plot
 from hubkernels.hub.branches import version_of
 from hubkernels.hub.card import CARD, PLOT, CardFacts, Parity, Variant, parity_in, settle_parity
 from hubkernels.hub.card_template import Render, card_of
-from hubkernels.hub.changes import RemoteFile, compare, folder_of
+from hubkernels.hub.changes import RemoteFile, compare
 from hubkernels.hub.described import describe, first_paragraph
-from hubkernels.hub.offer import BUILD, Content, Offered
+from hubkernels.hub.hashes import Described, metadata_of, read_variant
+from hubkernels.hub.offer import Content, Offered
 from hubkernels.hub.publish import MAIN, Publication
 from hubkernels.hub.read_back import ReadBack
 from hubkernels.hub.records import bench_records
-from hubkernels.hub.remote import RaceLostError, Remote
-from hubkernels.model.artifact import METADATA
+from hubkernels.hub.remote import RaceLostError, Remote, start_again
 from hubkernels.model.digest import hash_digest
 from hubkernels.model.project import Package
-
-_TRIES = 3
 
 CardStatus = Literal["uploaded", "no_changes", "left_to_newer_version"]
 
@@ -61,7 +59,7 @@ def prepare_card(package: Package, publication: Publication, repo_id: str) -> Sh
         int(first.metadata["version"]),
         str(first.metadata["license"]),
         said.about or _about_in_readme(package),
-        tuple(_variant(each.tag, each.metadata, 0) for each in publication.variants),
+        tuple(_variant(Described(each.tag, each.metadata), 0) for each in publication.variants),
         said.functions,
         said.layers,
         records=bench_records(package.root, package.name, publication.variants),
@@ -93,23 +91,14 @@ def publish_card(
         for each in loaded
         if each.rows
     )
-    return _publish(replace(sheet, facts=facts), publication.branch, remote, found, _TRIES)
+    told = replace(sheet, facts=facts)
+    return start_again(lambda: _publish_once(told, publication.branch, remote, found))
 
 
 def is_front(branch: str, branches: Collection[str]) -> bool:
     """Whether the card is of this branch: of the newest version, or of any where there are no versions."""
     newest = max((found for name in branches if (found := version_of(name)) is not None), default=None)
     return newest is None or branch == f"v{newest}"
-
-
-def _publish(sheet: Sheet, branch: str, remote: Remote, found: tuple[Parity, ...], tries: int) -> Shown:
-    """Where another was quicker, once more from what is there then."""
-    try:
-        return _publish_once(sheet, branch, remote, found)
-    except RaceLostError:
-        if tries == 1:
-            raise
-        return _publish(sheet, branch, remote, found, tries - 1)
 
 
 def _publish_once(sheet: Sheet, branch: str, remote: Remote, found: tuple[Parity, ...]) -> Shown:
@@ -139,19 +128,14 @@ def _files(sheet: Sheet, found: tuple[Parity, ...], before: bytes) -> Mapping[st
 def _variants(remote: Remote, commit: str) -> tuple[Variant, ...]:
     """Every variant of the branch, those that were there before too, as its metadata on the Hub tell."""
     files = remote.files(commit)
-    places = sorted({folder_of(path) for path in files if path.startswith(f"{BUILD}/")})
-    return tuple(
-        _variant(place.partition("/")[2], json.loads(remote.read(commit, name)), _size(place, files))
-        for place in places
-        if (name := f"{place}/{METADATA}") in files
-    )
+    found = (read_variant(path, remote.read(commit, path), remote.url) for path in metadata_of(files))
+    return tuple(_variant(each, _size(each.place, files)) for each in found)
 
 
-def _variant(tag: str, metadata: Mapping[str, Any], size: int) -> Variant:
-    kernel = (metadata.get("provenance") or {}).get("kernel") or {}
-    files = (metadata.get("digest") or {}).get("files") or {}
-    digest = hash_digest(files) if files else ""
-    return Variant(tag, metadata["backend"]["type"], size, digest, kernel.get("commit"), kernel.get("dirty") is True)
+def _variant(described: Described, size: int) -> Variant:
+    digest = hash_digest(described.files) if described.files else ""
+    sources, backend = described.sources, backend_type(described.metadata)
+    return Variant(described.tag, backend, size, digest, sources.commit, sources.dirty is True)
 
 
 def _size(place: str, files: Mapping[str, RemoteFile]) -> int:
