@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from hubkernels.model.digest import hash_digest
 from tests.conftest import Ran
 from tests.hub.conftest import READER, Serve, Served, run
 
@@ -22,6 +23,7 @@ pytest.importorskip("kernels", reason="the stock client is not installed")
 pytest.importorskip("torch", reason="the client loads kernels into torch")
 pytestmark = pytest.mark.torch
 
+TABLE = bytes(range(256)) * 8
 TAGS = ("torch-cpu", "torch-cuda")
 TOP = """\
 from kernels import get_kernel_dep
@@ -63,7 +65,7 @@ class Site:
         api.create_repo(repo, repo_type="kernel", exist_ok=True)
         api.create_branch(repo, branch=f"v{version}", repo_type="kernel", exist_ok=True)
         name = repo.partition("/")[2]
-        files = {"__init__.py": text.encode(), "data/table.bin": bytes(range(256)) * 8}
+        files = {"__init__.py": text.encode(), "data/table.bin": TABLE}
         operations = []
         for tag in TAGS:
             backend = tag.partition("-")[2]
@@ -83,6 +85,13 @@ class Site:
             operations += [CommitOperationAdd(f"build/{tag}/{path}", found) for path, found in content.items()]
         done = api.create_commit(repo, operations, commit_message="x", repo_type="kernel", revision=f"v{version}")
         return str(done.oid)
+
+    def add(self, repo: str, path: str, content: bytes, version: int = 1) -> None:
+        from huggingface_hub import CommitOperationAdd  # noqa: PLC0415 - collected without it, too
+
+        operation = CommitOperationAdd(path, content)
+        api = self.hub.api()
+        api.create_commit(repo, [operation], commit_message="x", repo_type="kernel", revision=f"v{version}")
 
     def cli(self, *words: str | Path, **changes: str) -> Ran:
         """A verb in a fresh process, in the folder of the project."""
@@ -448,11 +457,10 @@ def test_other_bytes_than_the_lock_has_are_named_and_do_not_stay(serve: Serve, t
     shutil.rmtree(site.home)
     spoiling.append(True)
     ran = site.cli("prefetch")
-    table = bytes(range(256)) * 8
     assert ran.code == 1
     assert "build/torch-cpu/data/table.bin" in ran.err
-    assert hashlib.sha256(table).hexdigest() in ran.err
-    assert hashlib.sha256(b"!" + table[1:]).hexdigest() in ran.err
+    assert hashlib.sha256(TABLE).hexdigest() in ran.err
+    assert hashlib.sha256(b"!" + TABLE[1:]).hexdigest() in ran.err
     assert not site.cached("org/base", commit).exists()
     assert all(path.read_bytes()[:1] != b"!" for path in site.home.rglob("*") if path.is_file())
     ran = site.cli("lock", "org/base@1")
@@ -473,7 +481,7 @@ def test_an_audit_tells_of_commits_hashes_signatures_sources_and_licences(site: 
     ran = site.cli("audit", HF_HUB_OFFLINE="1")
     assert ran.code == 0, ran.err
     assert f"org/top@{tree['org/top']}: 7 files as the lock has them\n" in ran.out
-    assert f"  torch-cpu: digest; unsigned; sources {'c' * 12}; Apache-2.0\n" in ran.out
+    assert f"  torch-cpu: digest; unsigned; sources {'c' * 12}; Apache-2.0; no parity record\n" in ran.out
     found = json.loads(site.cli("audit", "--json").out)
     assert [each["commit"] for each in found] == [tree[name] for name in sorted(tree)]
     assert found[0]["variants"][0] == {
@@ -484,7 +492,38 @@ def test_an_audit_tells_of_commits_hashes_signatures_sources_and_licences(site: 
         "license": "Apache-2.0",
         "commit": "c" * 40,
         "dirty": False,
+        "parity": None,
     }
+
+
+PARITY_OF_BASE = {
+    "digest": hash_digest({"__init__.py": digest(answering(40).encode()), "data/table.bin": digest(TABLE)}),
+    "machine": {"cpu": "a processor"},
+    "rows": [{"ok": True}, {"ok": True}, {"ok": False}],
+}
+
+
+@pytest.mark.parametrize(
+    ("record", "told"),
+    [
+        (json.dumps(PARITY_OF_BASE), "parity 2 of 3 on a processor"),
+        (json.dumps({**PARITY_OF_BASE, "machine": None}), "parity 2 of 3"),
+        (json.dumps({**PARITY_OF_BASE, "digest": "0" * 64}), "no parity record"),
+        (json.dumps({**PARITY_OF_BASE, "rows": [1]}), "no parity record"),
+        ("[" * 10**5, "no parity record"),
+    ],
+    ids=["good", "no machine", "of other bytes", "no rows", "no record"],
+)
+def test_an_audit_tells_what_parity_was_recorded(site: Site, record: str, told: str) -> None:
+    site.publish("org/base", answering(40))
+    site.add("org/base", "records/torch-cpu/parity.json", record.encode())
+    assert site.cli("lock", "org/base@1").code == 0
+    assert site.cli("prefetch").code == 0
+    ran = site.cli("audit")
+    assert ran.code == 0, ran.err
+    assert f"  torch-cpu: digest; unsigned; sources {'c' * 12}; Apache-2.0; {told}\n" in ran.out
+    variants = json.loads(site.cli("audit", "--json").out)[0]["variants"]
+    assert [bool(each["parity"]) for each in variants] == [told != "no parity record", False]
 
 
 def test_an_audit_names_a_changed_file_with_both_hashes(site: Site, tree: dict[str, str]) -> None:

@@ -10,6 +10,7 @@ from hubkernels.errors import HubkernelsError, Problem
 from hubkernels.hub.cached import Cached
 from hubkernels.hub.hashes import Described, against_bytecode, metadata_of, read_variant
 from hubkernels.hub.prefetch import promised_of, wrong_files
+from hubkernels.hub.records import PARITY, RECORDS, FoundParity, read_parity
 from hubkernels.hub.sign_policy import Policy
 from hubkernels.hub.sign_state import SignatureState, signature_state
 from hubkernels.model.lock import Lock, Pin, dependency_to_json, words
@@ -17,7 +18,10 @@ from hubkernels.model.lock import Lock, Pin, dependency_to_json, words
 
 @dataclass(frozen=True)
 class AuditedVariant:
-    """commit, dirty: of the sources that it was built of; None where its metadata do not tell."""
+    """commit, dirty: of the sources that it was built of; None where its metadata do not tell.
+
+    parity: None where no record is along, or one of other bytes.
+    """
 
     tag: str
     signature: SignatureState
@@ -25,9 +29,16 @@ class AuditedVariant:
     license: str | None
     commit: str | None
     dirty: bool | None
+    parity: FoundParity | None
 
     def to_json(self) -> dict[str, Any]:
-        return {**vars(self), "signature": self.signature.status, "signer": self.signature.signer}
+        parity = vars(self.parity) if self.parity else None
+        return {
+            **vars(self),
+            "signature": self.signature.status,
+            "signer": self.signature.signer,
+            "parity": parity,
+        }
 
     def __str__(self) -> str:
         sources = f"sources {self.commit[:12]}" if self.commit else "sources unknown"
@@ -36,6 +47,7 @@ class AuditedVariant:
             "unsigned" if self.signature.status == "unsigned" else str(self.signature),
             f"{sources}, with uncommitted files" if self.dirty else sources,
             self.license or "no licence",
+            str(self.parity or "no parity record"),
         )
         return f"{self.tag}: {'; '.join(parts)}"
 
@@ -84,7 +96,7 @@ def _audit(lock: Lock, cached: Cached, policy: Policy) -> Audited:
         variants = [read_variant(path, cached.read(path), where) for path in metadata_of(paths)]
     except HubkernelsError as failure:
         return Audited(pin, len(paths), by_lock, (), failure.problems)
-    found = tuple(_variant(each, cached.snapshot / each.place, policy) for each in variants)
+    found = tuple(_variant(each, cached.snapshot, policy) for each in variants)
     forged = (Problem(f"{each.tag}: {each.signature}", where) for each in found if _is_wrong(each.signature))
     return Audited(pin, len(paths), by_lock, found, (*problems, *forged))
 
@@ -93,13 +105,14 @@ def _is_wrong(signature: SignatureState) -> bool:
     return signature.status not in _TOLD_ONLY
 
 
-def _variant(described: Described, folder: Path, policy: Policy) -> AuditedVariant:
+def _variant(described: Described, snapshot: Path, policy: Policy) -> AuditedVariant:
     licence, sources = described.metadata.get("license"), described.sources
     return AuditedVariant(
         described.tag,
-        signature_state(folder, policy),
+        signature_state(snapshot / described.place, policy),
         described.algorithm is not None,
         licence if isinstance(licence, str) else None,
         sources.commit,
         sources.dirty,
+        read_parity(snapshot / RECORDS / described.tag / PARITY, described.files),
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,19 @@ RECORDS = "records"
 
 PARITY, BENCH = "parity.json", "bench.json"
 SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class FoundParity:
+    """What `check parity` found of an artifact once. passed, rows: tensors compared. cpu: of the machine."""
+
+    passed: int
+    rows: int
+    cpu: str | None
+
+    def __str__(self) -> str:
+        where = f" on {self.cpu}" if self.cpu else ""
+        return f"parity {self.passed} of {self.rows}{where}"
 
 
 def digest_of(offered: Offered) -> str:
@@ -69,6 +83,24 @@ def records_to_send(variants: Iterable[Offered]) -> dict[str, Content]:
         for each in variants
         for name, path in records_beside(each).items()
     }
+
+
+def read_parity(record: Path, files: Mapping[str, str]) -> FoundParity | None:
+    """None where there is no record of an artifact with these files, by its digest.
+
+    Whoever published the artifact wrote it: it is told like a licence, and vouches for nothing.
+    """
+    try:
+        found = json.loads(record.read_bytes())
+        ours = isinstance(found, dict) and found.get("digest") == hash_digest(files)
+    except (OSError, ValueError, RecursionError):
+        return None
+    rows = found.get("rows") if ours else None
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        return None
+    machine = found.get("machine")
+    cpu = machine.get("cpu") if isinstance(machine, dict) else None
+    return FoundParity(sum(row.get("ok") is True for row in rows), len(rows), cpu if isinstance(cpu, str) else None)
 
 
 def belongs_to(content: bytes, digest: str) -> bool:
