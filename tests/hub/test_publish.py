@@ -75,7 +75,7 @@ def done(ran: Ran) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize(("lfs", "xet"), [("never", "0"), ("never", "1"), ("always", "1")])
+@pytest.mark.parametrize(("lfs", "xet"), [("never", "0"), ("never", "1"), ("always", "0"), ("always", "1")])
 def test_what_is_built_becomes_one_commit_and_then_none(
     serve: Serve, project: Path, publish: Publish, lfs: str, xet: str
 ) -> None:

@@ -194,7 +194,7 @@ class Remote:
                 create_pr=as_pull_request or None,
             )
 
-        made = self._ask(send, branch)
+        made = self._ask(lambda: _with_or_without_xet(send), branch)
         return Committed(made.oid, made.pr_url)
 
     def _ask(
@@ -229,6 +229,19 @@ class Remote:
             return RaceLostError(Problem(what, self.url, "publish again: it starts from what is there now"))
         hint = _WAYS_OUT.get(status, "try again; where it persists, ask who runs the Hub")
         return HubRefusedError(Problem(f"the Hub refused ({status}): {said}", self.url, hint))
+
+
+def _with_or_without_xet(send: Callable[[], Answer]) -> Answer:
+    """A Hub that keeps large files apart need not have a Xet store: the client asks for one, and gives up without."""
+    from huggingface_hub import constants  # noqa: PLC0415 - an extra
+
+    try:
+        return send()
+    except ConnectionError as error:
+        if not ("xet-write-token" in str(error) and "404" in str(error)):
+            raise
+        constants.HF_HUB_DISABLE_XET = True  # the client reads it at each upload; no argument says so
+        return send()
 
 
 def _operations(
