@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import ClassVar
 
 CHECK_FAILED, INPUT_WRONG, ENVIRONMENT_LACKS, HUB_REFUSED = 1, 2, 3, 4
@@ -25,6 +25,10 @@ class Problem:
         if self.hint:
             lines.append(f"  hint: {self.hint}")
         return "\n".join(lines)
+
+    def to_json(self) -> dict[str, str]:
+        """What is known of it."""
+        return {name: text for name, text in asdict(self).items() if text}
 
 
 class HubkernelsError(Exception):

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from hubkernels.bench.line import line
 from hubkernels.bench.record import FailedPeer, Git, Machine, PeerResult, Record, Timing, Versions
 from hubkernels.bench.rounds import ROUNDS, time_candidates
 from hubkernels.bench.run import PAGE_FAULTS, BenchCell, Wanted, allocator, child_environment, choose_cells
-from hubkernels.cli.bench import line
 from hubkernels.errors import InputError
 from hubkernels.host.cpu import cpu_model, last_level_cache_bytes
 from hubkernels.model.backend import CPU

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from hubkernels.build import report
+from hubkernels.check.checks import Check
+from hubkernels.check.verdict import Outcome, Subject
 from hubkernels.cli import check as verb
-from hubkernels.cli.checks import Check
-from hubkernels.cli.verdict import Outcome, Subject
 from hubkernels.errors import CheckFailedError, EnvironmentLacksError, Problem
 from tests.conftest import Cli, SmallProject, write_noarch
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from hubkernels.check.checks import CHECKS
 from hubkernels.cli.app import app
-from hubkernels.cli.checks import CHECKS
 from hubkernels.cli.tree import verbs
 
 yaml = pytest.importorskip("yaml", reason="it comes with the client")

@@ -33,6 +33,16 @@ Report = Callable[[Event], None]
 """Hears of progress, of what begins, and of what succeeding commands print: warnings."""
 
 
+def texts_alone(report: Report) -> Report:
+    """Pass on what a running build tells, but for what begins and its progress."""
+
+    def hear(event: Event) -> None:
+        if isinstance(event, str):
+            report(event)
+
+    return hear
+
+
 @contextmanager
 def told_if_long(what: str, report: Report) -> Iterator[None]:
     """Around work that may take long or no time: where it takes long, say meanwhile what goes on."""

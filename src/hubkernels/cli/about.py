@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from hubkernels.cli.checks import CHECKS
+from hubkernels.check.checks import CHECKS
 from hubkernels.cli.console import say
 
 if TYPE_CHECKING:

@@ -36,7 +36,6 @@ from hubkernels.cli import (
     verify,
     verify_signature,
 )
-from hubkernels.cli.checks import ALIASES
 from hubkernels.cli.console import fail, note
 from hubkernels.cli.hash import hash_artifacts
 from hubkernels.cli.options import settle
@@ -56,7 +55,7 @@ app.command("plan", short_help="Print every command of a build, as JSON.")(plan.
 app.command("explain", short_help="Tell what a build would make, and why.")(explain.explain)
 app.command("list-variants", short_help="Print every variant, and why some are not built.")(list_variants.list_variants)
 app.command("check", short_help="Check what is built: all checks, or those named.")(check.check)
-for name in ALIASES:
+for name in check.ALIASES:
     app.command(f"check-{name}", hidden=True)(check_abi.check_abi if name == "abi" else check.alias(name))
 app.add_typer(bench.app, name="bench")
 app.add_typer(hub.app, name="hub")

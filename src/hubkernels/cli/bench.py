@@ -22,8 +22,6 @@ app = typer.Typer(help="Time artifacts beside their peers.", no_args_is_help=Tru
 
 ALL = "all"
 _DIRECTIONS = {"fwd": ("fwd",), "f+b": ("f+b",), "both": ("fwd", "f+b")}
-_SHORT = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
-_LONG = {short: long for long, short in _SHORT.items()}
 
 
 @app.callback()
@@ -56,10 +54,11 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter an option
     json: Json = False,
 ) -> None:
     """Build what has changed, compare it with float64, then time it beside its peers and a copy."""
-    from hubkernels.bench.run import Settings, Wanted, choose_cells  # noqa: PLC0415 - `--help` does without
+    from hubkernels.bench.line import DTYPES, line  # noqa: PLC0415 - `--help` does without
+    from hubkernels.bench.run import Settings, Wanted, choose_cells  # noqa: PLC0415
     from hubkernels.host.cpu import usable_cores  # noqa: PLC0415
 
-    wanted = Wanted(None if op == ALL else op, _LONG.get(dtype or "", dtype), shape, _DIRECTIONS[direction])
+    wanted = Wanted(None if op == ALL else op, DTYPES.get(dtype or "", dtype), shape, _DIRECTIONS[direction])
     cells = choose_cells(_cells(project, package, variant), wanted)
     if peer_file and len({cell.op for cell in cells}) > 1:
         raise InputError(Problem("--peer-file holds the peers of one op", hint="name the op: `bench run OP`"))
@@ -108,33 +107,3 @@ def _finish(results: Sequence[CellResult], *, json: bool) -> None:
     problems = [problem for result in results for problem in result.problems]
     if problems:
         raise CheckFailedError(*problems)
-
-
-_BUSY = 3.0
-"""A median so many times the best call is of the queue for the cores, not of the kernel."""
-
-
-def line(record: Record) -> str:
-    """One record as one line that can be argued with."""
-    time, machine = record.time, record.machine
-    shape = "x".join(map(str, record.shape))
-    commit = f" @{record.git.commit[:7]}{'+' if record.git.dirty else ''}" if record.git else ""
-    isa = f" {machine.isa}" if machine.isa else ""
-    torch = ".".join(record.versions.torch.split(".")[:2])
-    share = f"{record.bytes / 1e6:.1f} MB, {record.share_of_copy:.0%} of copy ({record.copy_gb_s:.1f} GB/s)"
-    parts = [
-        f"{record.op} {record.direction} {_SHORT.get(record.dtype, record.dtype)} {shape}",
-        f"{machine.cpu}{isa}, {record.threads} threads, torch{torch}{commit}",
-        f"{_us(time.median_us)} us [{_us(time.spread_us[0])}-{_us(time.spread_us[1])}] best {_us(time.best_us)}",
-        share,
-        f"error {record.error:.1e}",
-        *(f"{p.name} {_us(p.time.median_us)} us (ours/peer {p.ratio:.2f}, error {p.error:.1e})" for p in record.peers),
-        *(f"{failed.name} failed: {failed.reason}" for failed in record.failed_peers),
-        f"{record.page_faults}, {record.cache}, {record.preemptions} preemptions",
-        *(("the machine was busy: no figure to go by",) if time.median_us > _BUSY * time.best_us else ()),
-    ]
-    return " | ".join(parts)
-
-
-def _us(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"  # noqa: PLR2004 - three digits say enough

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hubkernels.cli.console import report, report_text, say, say_json
+from hubkernels.cli.console import report, say, say_json
 from hubkernels.cli.options import (
     HERE,
     Cores,
@@ -57,6 +57,7 @@ def build(  # noqa: PLR0913, PLR0917 - one parameter an option
 ) -> None:
     """Build artifacts into build/PACKAGE/VARIANT; what has not changed is not built again."""
     from hubkernels.build.many import Failures  # noqa: PLC0415 - `--help` does without
+    from hubkernels.build.report import texts_alone  # noqa: PLC0415
 
     if max_jobs:
         report("--max-jobs: variants are built one after another; --jobs is the number of commands at a time")
@@ -65,7 +66,7 @@ def build(  # noqa: PLR0913, PLR0917 - one parameter an option
     builder, target = open_readable(project, packages, how)
     if sanitizers:
         tell_how_to_run(builder)
-    hear = report_text if quiet else report
+    hear = texts_alone(report) if quiet else report
     failures = Failures(hear, fail_fast=fail_fast)
     failures.add(() if target.named else unreadable_since(builder, since))
     chosen = only_affected(builder, target.packages, since)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hubkernels.cli.checks import CHECKS
-from hubkernels.cli.console import columns, say_json, say_problems, say_warnings
+from hubkernels.check.checks import CHECKS
+from hubkernels.cli.console import columns, report, say_json, say_problems, say_warnings
 from hubkernels.cli.options import (
     HERE,
     Debug,
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from hubkernels.build.settings import Settings
     from hubkernels.cli.target import Target
     from hubkernels.model.project import Package
+
+ALIASES = ("config", "abi", "builds")
+"""Checks that upstream has as verbs of their own: ``check-builds``."""
 
 Words = Annotated[
     list[str] | None,
@@ -57,7 +60,7 @@ def check(  # noqa: PLR0913, PLR0917 - one parameter an option
     json: Json = False,
 ) -> int:
     from hubkernels.build.artifacts import built  # noqa: PLC0415 - `--help` does without
-    from hubkernels.cli.verdict import Subject, Verdict, insist, judge  # noqa: PLC0415
+    from hubkernels.check.verdict import Subject, Verdict, insist, judge  # noqa: PLC0415
 
     chosen = [check for name, check in CHECKS.items() if name in (words or ())]
     others = [word for word in words or () if word not in CHECKS]
@@ -69,12 +72,13 @@ def check(  # noqa: PLR0913, PLR0917 - one parameter an option
         """What can be built, and what was: that may come from another machine."""
         return {*(each.tag for each in builder.decide(package).accepted), *built(builder.places.package(package.name))}
 
-    subjects = [Subject(builder, package, tags) for package, tags in with_variants(target, variant or (), known)]
+    looked_at = with_variants(target, variant or (), known)
+    subjects = [Subject(builder, package, report, tags) for package, tags in looked_at]
     verdicts: list[Verdict] = []
     for each in chosen or CHECKS.values():
         found = [judge(each, subject) for subject in subjects]
         if chosen:
-            found = insist(found, target)
+            found = insist(found, named=target.named)
         verdicts += found
         if not json:
             columns([row for verdict in found for row in verdict.rows()])

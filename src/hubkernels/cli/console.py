@@ -41,26 +41,16 @@ def say_warnings(warnings: Iterable[Problem]) -> None:
         note(f"warning: {warning}")
 
 
-def problem_as_json(problem: Problem) -> dict[str, str]:
-    return {name: text for name in ("what", "where", "hint") if (text := getattr(problem, name))}
-
-
 def fail(problems: Sequence[Problem], code: int, *, json: bool) -> int:
     """Tell why a verb ends, and return its exit code.
 
     json: as one line, the last one on standard error, which progress may precede; standard output is for results.
     """
     if json:
-        note(_dumps({"exit-code": code, "problems": [problem_as_json(problem) for problem in problems]}))
+        note(_dumps({"exit-code": code, "problems": [problem.to_json() for problem in problems]}))
     else:
         say_problems(problems)
     return code
-
-
-def report_text(event: Event) -> None:
-    """Print what a running build tells, but for what begins and its progress."""
-    if isinstance(event, str):
-        report(event)
 
 
 def report(event: Event) -> None:

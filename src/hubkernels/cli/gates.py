@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from typing import NamedTuple
 
+from hubkernels.bench.line import line
 from hubkernels.bench.record import Record
 from hubkernels.bench.run import Settings, Wanted, choose_cells, list_cells, run_cell
+from hubkernels.check.checks import CHECKS
 from hubkernels.check.runnable import find_runnable
-from hubkernels.cli.bench import line
-from hubkernels.cli.checks import CHECKS
+from hubkernels.check.verdict import Outcome, State, Subject, Verdict, judge
 from hubkernels.cli.console import report
-from hubkernels.cli.verdict import Outcome, State, Subject, Verdict, judge
 from hubkernels.errors import CHECK_FAILED, HubkernelsError, Problem
 from hubkernels.host.cpu import usable_cores
 from hubkernels.hub.gates_passed import cases_hash

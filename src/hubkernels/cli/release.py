@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from hubkernels.cli.console import columns, fail, problem_as_json, report, say, say_json, say_warnings
+from hubkernels.cli.console import columns, fail, report, say, say_json, say_warnings
 from hubkernels.cli.options import (
     HERE,
     Jobs,
@@ -39,9 +39,9 @@ from hubkernels.errors import CheckFailedError, HubkernelsError, InputError, Pro
 
 if TYPE_CHECKING:
     from hubkernels.build.pipeline import Builder
+    from hubkernels.check.verdict import Subject, Verdict
     from hubkernels.cli.gates import Gate
     from hubkernels.cli.target import Target
-    from hubkernels.cli.verdict import Subject, Verdict
     from hubkernels.hub.gates_passed import Passed
     from hubkernels.hub.prepare import Wishes
     from hubkernels.model.project import Package
@@ -99,12 +99,12 @@ class Release:
     def subjects(self) -> list[Subject]:
         """The packages of which something is built, here or elsewhere."""
         from hubkernels.build.artifacts import BUILD_FIRST, built  # noqa: PLC0415 - `--help` does without
-        from hubkernels.cli.verdict import Subject  # noqa: PLC0415
+        from hubkernels.check.verdict import Subject  # noqa: PLC0415
 
         found = [p for p in self.target.packages if built(self.builder.places.package(p.name))]
         if not found:
             raise InputError(Problem("nothing is built", str(self.builder.places.build), BUILD_FIRST))
-        return [Subject(self.builder, package) for package in found]
+        return [Subject(self.builder, package, report) for package in found]
 
     def key(self, gate: Gate, subject: Subject) -> str | None:
         from hubkernels.hub.gates_passed import key_of  # noqa: PLC0415 - `--help` does without
@@ -293,20 +293,20 @@ def _lock(run: Release) -> None:
 
 
 def _key_of_reading(run: Release, order: Order, result: dict[str, Any]) -> str:
+    from hubkernels.check.verdict import Subject  # noqa: PLC0415
     from hubkernels.cli.gates import cases  # noqa: PLC0415 - `--help` does without
-    from hubkernels.cli.verdict import Subject  # noqa: PLC0415
     from hubkernels.hub.gates_passed import key_of  # noqa: PLC0415
 
-    subject = Subject(run.builder, order.package)
+    subject = Subject(run.builder, order.package, report)
     at = {"url": order.remote.url, "commit": result["commit"], "card": order.card is not None}
     return key_of(subject.folder, {**cases(subject), **at})
 
 
 def _planned(run: Release) -> Iterator[Step]:
     """Every step as it would be taken now. What will be built anew has passed no gate."""
-    from hubkernels.cli.verdict import Subject  # noqa: PLC0415 - `--help` does without
+    from hubkernels.check.verdict import Subject  # noqa: PLC0415 - `--help` does without
 
-    subjects = [Subject(run.builder, package) for package in run.target.packages]
+    subjects = [Subject(run.builder, package, report) for package in run.target.packages]
     pending = {each.package.name: _pending(run, each.package) for each in subjects}
     for name, whys in pending.items():
         yield Step("build", name, "run" if whys else "done", "; ".join(whys) or "up to date")
@@ -342,7 +342,7 @@ def _stopped(run: Release, step: str, names: tuple[str, ...], repeat: str, error
 def _summary(run: Release, status: str, stop: Stop | None) -> dict[str, Any]:
     failed = None
     if stop:
-        problems = [problem_as_json(problem) for problem in stop.problems]
+        problems = [problem.to_json() for problem in stop.problems]
         failed = {"step": stop.step, "packages": list(stop.packages), "repeat": stop.repeat, "problems": problems}
     steps = [each._asdict() for each in run.steps]
     return {"status": status, "failed": failed, "steps": steps, "published": run.results}

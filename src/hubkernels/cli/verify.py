@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hubkernels.cli.build import Quiet
-from hubkernels.cli.console import report, report_text, say, say_json
+from hubkernels.cli.console import report, say, say_json
 from hubkernels.cli.options import Jobs, Json, Memory, Variants, settings
 from hubkernels.errors import CheckFailedError, Problem
 
@@ -35,7 +35,8 @@ def verify(  # noqa: PLR0913, PLR0917 - one parameter an option
     json: Json = False,
 ) -> None:
     """Build what was published again, of the sources that its metadata name, and compare it file by file."""
-    from hubkernels.hub.published import fetch, parse_pin  # noqa: PLC0415 - `--help` does without
+    from hubkernels.build.report import texts_alone  # noqa: PLC0415 - `--help` does without
+    from hubkernels.hub.published import fetch, parse_pin  # noqa: PLC0415
     from hubkernels.hub.rebuild import Wanted, rebuild, require_some  # noqa: PLC0415
     from hubkernels.hub.remote import Remote  # noqa: PLC0415
 
@@ -44,7 +45,7 @@ def verify(  # noqa: PLR0913, PLR0917 - one parameter an option
     found = fetch(Remote(repo_id), commit)
     results: list[Rebuilt] = []
     try:
-        for each in rebuild(found, variant or (), wanted, report_text if quiet else report):
+        for each in rebuild(found, variant or (), wanted, texts_alone(report) if quiet else report):
             results.append(each)
             if not json:
                 say(_line(each, max(map(len, found))))

@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from hubkernels.build.pipeline import Builder
-from hubkernels.build.report import told_if_long
+from hubkernels.build.report import Report, told_if_long
 from hubkernels.build.state import stale
-from hubkernels.cli.checks import Check
-from hubkernels.cli.console import problem_as_json, report
-from hubkernels.cli.target import Target
+from hubkernels.check.checks import Check
 from hubkernels.errors import CHECK_FAILED, INPUT_WRONG, HubkernelsError, Problem
 from hubkernels.model.project import Package
 
@@ -22,10 +20,11 @@ State = Literal["ok", "failed", "skipped", "not run"]
 
 @dataclass(frozen=True)
 class Subject:
-    """What one check looks at. variants: those that were named; none stands for all."""
+    """What one check looks at, and who hears meanwhile. variants: those that were named; none stands for all."""
 
     builder: Builder
     package: Package
+    report: Report
     variants: tuple[str, ...] = ()
 
     @property
@@ -86,8 +85,8 @@ class Verdict:
             "state": self.state,
             "results": list(self.outcome.results),
             "passed-over": list(self.outcome.passed_over),
-            "problems": [problem_as_json(problem) for problem in why],
-            "warnings": [problem_as_json(warning) for warning in self.outcome.warnings],
+            "problems": [problem.to_json() for problem in why],
+            "warnings": [warning.to_json() for warning in self.outcome.warnings],
         }
 
 
@@ -95,7 +94,7 @@ def judge(each: Check, subject: Subject) -> Verdict:
     name = subject.package.name
     old = subject.stale if each.of_artifacts else ()
     try:
-        with told_if_long(f"{each.name}: {each.doing.format(name)}", report):
+        with told_if_long(f"{each.name}: {each.doing.format(name)}", subject.report):
             outcome = each.run(subject)
     except HubkernelsError as error:
         state: State = "failed" if error.exit_code == CHECK_FAILED else "not run"
@@ -106,10 +105,13 @@ def judge(each: Check, subject: Subject) -> Verdict:
     return Verdict(each.name, name, "skipped" if outcome.inapplicable else "ok", outcome)
 
 
-def insist(found: Iterable[Verdict], target: Target) -> list[Verdict]:
-    """A check that was named must look at something: at each package that was named, or at one at least."""
+def insist(found: Iterable[Verdict], *, named: bool) -> list[Verdict]:
+    """A check that was named must look at something: at each package that was named, or at one at least.
+
+    named: whether the packages were.
+    """
     verdicts = list(found)
-    if not target.named and any(verdict.state != "skipped" for verdict in verdicts):
+    if not named and any(verdict.state != "skipped" for verdict in verdicts):
         return verdicts
     return [_refuse(verdict) if verdict.state == "skipped" else verdict for verdict in verdicts]
 

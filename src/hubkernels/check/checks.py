@@ -10,12 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from hubkernels.cli.console import report_text
 from hubkernels.errors import InputError, Problem
 
 if TYPE_CHECKING:
+    from hubkernels.check.verdict import Outcome, Subject
     from hubkernels.check.violation import Violation
-    from hubkernels.cli.verdict import Outcome, Subject
 
 
 class Check(NamedTuple):  # a dataclass costs `--help` four times as much
@@ -45,7 +44,7 @@ def _builds(subject: Subject) -> Outcome:
 def _load(subject: Subject) -> Outcome:
     from hubkernels.check.load import check_load  # noqa: PLC0415 - `--help` does without
     from hubkernels.check.runnable import find_runnable  # noqa: PLC0415
-    from hubkernels.cli.verdict import Outcome  # noqa: PLC0415
+    from hubkernels.check.verdict import Outcome  # noqa: PLC0415
 
     runnable = find_runnable(subject.builder, subject.package, subject.variants)
     if not runnable.found:
@@ -65,7 +64,7 @@ def _load(subject: Subject) -> Outcome:
 def _parity(subject: Subject) -> Outcome:
     from hubkernels.check.parity import case_files, check_parity  # noqa: PLC0415 - `--help` does without
     from hubkernels.check.runnable import find_runnable  # noqa: PLC0415
-    from hubkernels.cli.verdict import Outcome  # noqa: PLC0415
+    from hubkernels.check.verdict import Outcome  # noqa: PLC0415
 
     runnable = find_runnable(subject.builder, subject.package, subject.variants)
     try:
@@ -89,7 +88,7 @@ def _parity(subject: Subject) -> Outcome:
 
 def _config(subject: Subject) -> Outcome:
     from hubkernels.check.config import check_package  # noqa: PLC0415 - `--help` does without
-    from hubkernels.cli.verdict import Outcome  # noqa: PLC0415
+    from hubkernels.check.verdict import Outcome  # noqa: PLC0415
 
     report = check_package(subject.package)
     if report.errors:
@@ -124,14 +123,15 @@ def _abi(subject: Subject) -> Outcome:
 def _isa(subject: Subject) -> Outcome:
     from dataclasses import replace  # noqa: PLC0415 - `--help` does without
 
-    from hubkernels.build.select import choose  # noqa: PLC0415 - `--help` does without
+    from hubkernels.build.report import texts_alone  # noqa: PLC0415
+    from hubkernels.build.select import choose  # noqa: PLC0415
     from hubkernels.check.isa import IsaReport, check_isa  # noqa: PLC0415
 
     builder, package = subject.builder, subject.package
     found = []
     for variant in choose(builder.decide(package), package, subject.variants):
         plan = builder.plan(package, variant)
-        compile_to = partial(builder.compile, plan, package, variant, report=report_text)
+        compile_to = partial(builder.compile, plan, package, variant, report=texts_alone(subject.report))
         found.append(check_isa(plan, compile_to, builder.environment))
     read = [report for report in found if isinstance(report, IsaReport)]
     unread = tuple(problem for problem in found if isinstance(problem, Problem))
@@ -205,9 +205,6 @@ CHECKS: Mapping[str, Check] = {
 }
 """By name, in the order in which they run."""
 
-ALIASES = ("config", "abi", "builds")
-"""Checks that upstream has as verbs of their own: ``check-builds``."""
-
 
 def _built(subject: Subject) -> Mapping[str, Path]:
     """The built artifacts of the variants that were named, or all. Raises InputError for those that are not built."""
@@ -222,7 +219,7 @@ def _found(
     warnings: Iterable[Problem] = (),
     passed_over: Iterable[str] = (),
 ) -> Outcome:
-    from hubkernels.cli.verdict import Outcome  # noqa: PLC0415 - `--help` does without
+    from hubkernels.check.verdict import Outcome  # noqa: PLC0415 - `--help` does without
 
     found = tuple(violations)
     results, problems = tuple(v.to_json() for v in found), tuple(v.problem() for v in found)
