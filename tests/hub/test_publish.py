@@ -188,6 +188,66 @@ def test_a_proposal_needs_no_right_to_write_on_the_branch(
     assert head(hub) == first["commit"]
 
 
+def meanwhile(word: str, act: Callable[[], object]) -> Callable[[Any], Any]:
+    """A Hub where something happens on this machine, once, while a request to such an address is under way."""
+    left = [act]
+
+    def wrap(app: Any) -> Any:  # noqa: ANN401 - an ASGI application
+        async def hub(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401
+            if word in scope.get("path", "") and left:
+                left.pop()()
+            await app(scope, receive, send)
+
+        return hub
+
+    return wrap
+
+
+def write_over(file: Path) -> None:
+    with file.open("a", encoding="utf-8") as opened:
+        opened.write("# spoilt\n")
+
+
+def build_anew(file: Path) -> None:
+    """As a build does: another folder in its place."""
+    gone = file.parent.rename(file.parent.with_name(".gone"))
+    shutil.copytree(gone, file.parent)
+    write_over(file)
+
+
+def delete(file: Path) -> None:
+    file.unlink()
+
+
+@pytest.mark.parametrize("act", [write_over, build_anew, delete])
+def test_what_changes_after_it_was_looked_at_is_refused_by_name(
+    serve: Serve, project: Path, publish: Publish, act: Callable[[Path], None]
+) -> None:
+    file = project / f"build/my-table/{CPU}/op.py"
+    hub = serve(wrap=meanwhile("/api/repos/create", lambda: act(file)))
+    ran = publish(hub, project)
+    assert ran.code == 1
+    assert f"error: {file} was changed while it was published: this commit was not made\n" in ran.err
+    assert "Traceback" not in ran.err
+    assert head(hub) == head(hub, "main")
+
+
+@pytest.mark.parametrize(("lfs", "xet"), [("never", "0"), ("never", "1"), ("always", "1")])
+@pytest.mark.parametrize("word", ["/preupload/", "/commit/"])
+def test_what_changes_while_it_is_sent_is_not_what_is_sent(  # noqa: PLR0913, PLR0917 - fixtures
+    serve: Serve, project: Path, publish: Publish, lfs: str, xet: str, word: str
+) -> None:
+    file = project / f"build/my-table/{CPU}/op.py"
+    before = file.read_bytes()
+    hub = serve(lfs=lfs, wrap=meanwhile(word, lambda: write_over(file)))
+    done(publish(hub, project, "--json", HF_HUB_DISABLE_XET=xet))
+    assert file.read_bytes() != before
+    there = hub.api().hf_hub_download(
+        REPO, f"build/{CPU}/op.py", repo_type="kernel", revision="v1", cache_dir=project.parent / "cache"
+    )
+    assert Path(there).read_bytes() == before
+
+
 @pytest.mark.parametrize(("token", "status"), [(READER, 403), (OTHER, 403), ("hf_unknown", 401), ("hf_late", 401)])
 def test_who_may_not_write_is_told_the_way_out(
     serve: Serve, project: Path, publish: Publish, token: str, status: int

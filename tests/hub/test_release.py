@@ -13,7 +13,7 @@ import pytest
 
 from tests.conftest import NOARCH_INIT_PY, NOARCH_OP_PY, Cli, Ran
 from tests.hub.conftest import CI, CPU, LATE, OWNER, REPO, Serve, Served, commit_all, run
-from tests.hub.test_publish import head, tree
+from tests.hub.test_publish import head, meanwhile, tree, write_over
 
 pytest.importorskip("torch", reason="what is released is loaded")
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
@@ -179,6 +179,18 @@ def test_what_changes_while_it_is_released_is_not_published(serve: Serve, projec
     assert ran.code == 1
     assert "my-table was changed while it was released: abi has not seen it as it is now" in ran.err
     assert hub.ask("GET", f"/api/kernels/{REPO}", token=OWNER).status == 404
+    assert not (project / f"build/my-table/{CPU}.records").exists()  # of neither the one nor the other
+
+
+def test_what_changes_after_the_last_gate_is_not_published(serve: Serve, project: Path, release: Release) -> None:
+    file = project / f"build/my-table/{CPU}/op.py"
+    hub = serve(wrap=meanwhile("/api/repos/create", lambda: write_over(file)))
+    ran = release(hub, "--json")
+    assert ran.code == 1
+    failed = json.loads(ran.out)["failed"]
+    assert (failed["step"], failed["packages"]) == ("publish", ["my-table"])
+    assert failed["problems"][0]["what"] == f"{file} was changed while it was published: this commit was not made"
+    assert head(hub) == head(hub, "main")
 
 
 def test_a_plan_tells_why_and_does_nothing(serve: Serve, project: Path, release: Release) -> None:

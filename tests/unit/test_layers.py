@@ -27,10 +27,11 @@ ALLOWED: dict[str, set[str]] = {
     "export": {"errors", "model", "host", "config", "toolchain", "build", "check"},
     "init": {"errors", "model", "host"},
     "hub": {"errors", "model", "host", "config", "toolchain", "build", "check", "bench"},
+    "release": {"errors", "model", "host", "build", "check", "bench", "hub"},
     "runtime": {"errors", "model"},
     "cli": {
         *("errors", "model", "host", "config", "abi", "toolchain"),
-        *("build", "check", "bench", "export", "init", "hub"),
+        *("build", "check", "bench", "export", "init", "hub", "release"),
     },
 }
 

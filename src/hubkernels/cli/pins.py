@@ -164,5 +164,4 @@ def remote_of() -> RemoteOf:
     """Repositories of the Hub of this environment, read into the cache of the client."""
     from hubkernels.hub.remote import Remote  # noqa: PLC0415 - `--help` does without
 
-    cache = _cache()
-    return lambda repo_id: Remote(repo_id, cache=cache)
+    return lambda repo_id: Remote(repo_id, cache=_cache())

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json as json_format
 import os
 from functools import wraps
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -16,16 +17,10 @@ from hubkernels.cli.options import HERE, Json, Packages, ProjectFolder, Variants
 from hubkernels.errors import InputError, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hubkernels.build.pipeline import Builder
-    from hubkernels.hub.prepare import Wishes
-    from hubkernels.hub.publish import Publication, Published
-    from hubkernels.hub.read_back import ReadBack
-    from hubkernels.hub.remote import Remote
-    from hubkernels.hub.show import Sheet
+    from hubkernels.hub.deliver import Delivery
+    from hubkernels.hub.publish import Published
+    from hubkernels.hub.show import Shown
     from hubkernels.hub.sign import Signer
-    from hubkernels.model.project import Package
 
 SIGN_KEY = "HUBKERNELS_SIGN_KEY"
 
@@ -74,28 +69,35 @@ def publish(  # noqa: PLR0913, PLR0917 - one parameter an option
     json: Json = False,
 ) -> None:
     """Publish what is built: one commit a package, on the branch of its version, then loaded back at that commit."""
-    from hubkernels.hub.prepare import Wishes  # noqa: PLC0415 - `--help` does without
+    from hubkernels.hub.deliver import deliver  # noqa: PLC0415 - `--help` does without
+    from hubkernels.hub.order import make_orders  # noqa: PLC0415
+    from hubkernels.hub.prepare import Wishes  # noqa: PLC0415
 
     wishes = Wishes(
-        tuple(variant or ()), repo_id, branch, private, create_pr, allow_dirty, chosen_signer(sign_key, keyless=sign)
+        tuple(variant or ()),
+        repo_id,
+        branch,
+        private=private,
+        as_pull_request=create_pr,
+        allow_dirty=allow_dirty,
+        signer=chosen_signer(sign_key, keyless=sign),
+        repo_type=repo_type,
+        dry_run=dry_run,
+        read_back=not no_read_back,
+        with_card=not no_card,
     )
     builder, target = open_target(project, packages)
     if repo_id and len(target.packages) > 1:
         names = ", ".join(package.name for package in target.packages)
         raise InputError(Problem(f"--repo-id is for one package; there are {names}", hint="name one"))
-    with_card = not (no_card or create_pr)
-    orders = [
-        make_order(builder, package, wishes, with_card=with_card, repo_type=repo_type) for package in target.packages
-    ]
-    tell = not (quiet or json)
-    results: list[dict[str, Any]] = []
+    done: dict[str, Delivery] = {}
     try:
-        for order in orders:
-            results.append(send(order, dry_run=dry_run, tell=tell))
-            if results[-1]["commit"] and not dry_run:
-                loaded = () if no_read_back else load_back(builder, order, results[-1], tell=tell)
-                show_card(order, results[-1], loaded, tell=tell)
+        for each in chain.from_iterable(map(deliver, make_orders(builder, target.packages, wishes))):
+            done[each.order.package.name] = each
+            if not (quiet or json):
+                tell_delivery(each)
     finally:
+        results = [each.to_json() for each in done.values()]
         if output_json and results:
             write_results(output_json, results[0] if len(results) == 1 else results)  # of one in upstream's form
         if json and results:
@@ -122,66 +124,18 @@ def chosen_signer(key: Path | None, *, keyless: bool) -> Signer | None:
     return read_signer(file, os.environ.get(PASSWORD)) if file else None
 
 
-class Order(NamedTuple):
-    """All that there is to publish of one package, looked at before anything is sent. card: None for none."""
-
-    package: Package
-    publication: Publication
-    remote: Remote
-    card: Sheet | None
-
-
-def make_order(
-    builder: Builder, package: Package, wishes: Wishes, *, with_card: bool, repo_type: RepoTypeName = "kernel"
-) -> Order:
-    """Raises whatever there is against publishing it."""
-    from hubkernels.hub.prepare import prepare, repository_of  # noqa: PLC0415 - `--help` does without
-    from hubkernels.hub.remote import Remote  # noqa: PLC0415
-    from hubkernels.hub.show import prepare_card  # noqa: PLC0415
-
-    publication = prepare(builder, package, wishes)
-    remote = Remote(repository_of(package, wishes), repo_type)
-    return Order(
-        package, publication, remote, prepare_card(package, publication, remote.repo_id) if with_card else None
-    )
+def tell_delivery(done: Delivery) -> None:
+    """Tell the last step of it."""
+    if done.card is not None:
+        _tell_card(done.order.remote.repo_id, done.card)
+    elif done.read_back is not None:
+        for each in done.read_back:
+            note(str(each))
+    else:
+        _tell_published(done.published)
 
 
-def send(order: Order, *, dry_run: bool, tell: bool) -> dict[str, Any]:
-    from hubkernels.hub.publish import preview, publish  # noqa: PLC0415 - `--help` does without
-
-    done = preview(order.publication, order.remote) if dry_run else publish(order.publication, order.remote)
-    if tell:
-        _tell(done)
-    return {**done.to_json(), "card_commit": None}
-
-
-def load_back(builder: Builder, order: Order, result: dict[str, Any], *, tell: bool) -> tuple[ReadBack, ...]:
-    from hubkernels.hub.read_back import read_back  # noqa: PLC0415 - `--help` does without
-
-    loaded = read_back(builder, order.package, order.publication, order.remote, result["commit"])
-    result["read_back"] = [each.to_json() for each in loaded]
-    if tell:
-        _tell_loaded(loaded)
-    return loaded
-
-
-def show_card(order: Order, result: dict[str, Any], loaded: Sequence[ReadBack], *, tell: bool) -> None:
-    from hubkernels.hub.show import publish_card  # noqa: PLC0415 - `--help` does without
-
-    if order.card is None:
-        return
-    shown = publish_card(order.card, order.publication, order.remote, result["commit"], loaded)
-    result.update(card_commit=shown.commit, card=shown.status)
-    words = {
-        "uploaded": f"card at {shown.commit}",
-        "no_changes": "the card says just this",
-        "left_to_newer_version": "the card is that of a newer version, and stays",
-    }
-    if tell:
-        say(f"{order.remote.repo_id} main: {words[shown.status]}")
-
-
-def _tell(done: Published) -> None:
+def _tell_published(done: Published) -> None:
     for line in done.changes.lines():
         say(f"  {line}")
     words = {
@@ -194,9 +148,13 @@ def _tell(done: Published) -> None:
     say(f"{done.repo_id} {done.branch}{at}: {words[done.status]}")
 
 
-def _tell_loaded(loaded: Sequence[ReadBack]) -> None:
-    for each in loaded:
-        note(str(each))
+def _tell_card(repo_id: str, shown: Shown) -> None:
+    words = {
+        "uploaded": f"card at {shown.commit}",
+        "no_changes": "the card says just this",
+        "left_to_newer_version": "the card is that of a newer version, and stays",
+    }
+    say(f"{repo_id} main: {words[shown.status]}")
 
 
 def write_results(file: Path, value: object) -> None:

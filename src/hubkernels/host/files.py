@@ -210,8 +210,16 @@ def write_memory(path: Path, form: int, entries: dict[str, Any]) -> None:
 def read_json_object(path: Path) -> dict[str, Any]:
     """The object in a JSON file; empty where there is none."""
     try:
-        found = json.loads(read_regular(path))
-    except (OSError, ValueError, RecursionError):
+        return json_object(read_regular(path))
+    except OSError:
+        return {}
+
+
+def json_object(content: bytes) -> dict[str, Any]:
+    """The object that JSON is; empty where it is none."""
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from hubkernels import __version__
 from hubkernels.errors import InputError, Problem
-from hubkernels.host.files import read_json_object
+from hubkernels.host.files import json_object, read_errors, read_json_object, read_regular
+from hubkernels.hub.sealed import Sealed
 from hubkernels.model.artifact import METADATA, note_of
+from hubkernels.model.digest import in_hex
 
 BUILD = "build"
 """The folder of a repository whose folders are the variants."""
@@ -21,17 +25,25 @@ BUILD = "build"
 
 @dataclass(frozen=True)
 class Content:
-    """The bytes of one file: in memory, or in a file that is read when they are sent."""
+    """The bytes of one file: in memory, or in a file that is read when they are sent, and must not differ by then."""
 
-    source: bytes | Path
+    source: bytes | Sealed
+
+    @property
+    def place(self) -> bytes | Path:
+        """The bytes, or where they are; for who sends what is held still."""
+        return self.source if isinstance(self.source, bytes) else self.source.path
 
     @property
     def bytes(self) -> bytes:
-        return self.source if isinstance(self.source, bytes) else self.source.read_bytes()
+        return self.source if isinstance(self.source, bytes) else self.source.read()
+
+    def held_still(self, place: Path) -> Content:
+        return self if isinstance(self.source, bytes) else Content(self.source.copy(place))
 
     @cached_property
     def sha256(self) -> str:
-        return hashlib.sha256(self.bytes).hexdigest()
+        return hashlib.sha256(self.source).hexdigest() if isinstance(self.source, bytes) else self.source.sha256
 
     @cached_property
     def blob(self) -> str:
@@ -42,12 +54,16 @@ class Content:
 
 @dataclass(frozen=True)
 class Offered:
-    """One artifact. note: how it was built. files: by their path in the repository."""
+    """One artifact. own: its metadata.json. note: how it was built. files: by their path in the repository."""
 
     tag: str
     folder: Path
-    metadata: Mapping[str, Any]
+    own: bytes
     note: Mapping[str, Any]
+
+    @cached_property
+    def metadata(self) -> Mapping[str, Any]:
+        return json_object(self.own)
 
     @property
     def place(self) -> str:
@@ -61,9 +77,14 @@ class Offered:
     @cached_property
     def files(self) -> Mapping[str, Content]:
         """The files that the digest names, and the metadata with their provenance."""
-        found = {f"{self.place}/{name}": Content(self.folder / name) for name in self.metadata["digest"]["files"]}
-        found[f"{self.place}/{METADATA}"] = Content(self.stamped)
-        return found
+        digest: Mapping[str, str] = self.metadata["digest"]["files"]
+        found = {name: Content(Sealed(self.folder / name, in_hex(entry))) for name, entry in digest.items()}
+        found[METADATA] = Content(self.stamped)
+        return {f"{self.place}/{name}": content for name, content in found.items()}
+
+    def read(self, name: str) -> bytes:
+        """One file, as the digest names it."""
+        return self.files[f"{self.place}/{name}"].bytes
 
     @cached_property
     def stamped(self) -> bytes:
@@ -85,8 +106,9 @@ def read_offer(found: Mapping[str, Path]) -> tuple[Offered, ...]:
 
 
 def _read(tag: str, folder: Path) -> Offered:
-    metadata = read_json_object(folder / METADATA)
-    digest = metadata.get("digest")
+    with read_errors(folder / METADATA):
+        found = Offered(tag, folder, read_regular(folder / METADATA), read_json_object(note_of(folder)))
+    digest = found.metadata.get("digest")
     files = digest.get("files") if isinstance(digest, dict) else None
     if not isinstance(files, dict):
         raise InputError(Problem(f"{tag} has no digest of its files", str(folder / METADATA), "`kernel-builder hash`"))
@@ -94,7 +116,17 @@ def _read(tag: str, folder: Path) -> Offered:
     if hidden:
         what = f"{tag} has hidden files, which are never published: {', '.join(hidden)}"
         raise InputError(Problem(what, str(folder), "remove them and build again"))
-    return Offered(tag, folder, metadata, read_json_object(note_of(folder)))
+    return found
+
+
+@contextmanager
+def held_still(offered: Mapping[str, Content]) -> Iterator[dict[str, Content]]:
+    """The same bytes, those of files as copies of our own meanwhile: who sends them reads each several times.
+
+    Raises CheckFailedError for a file that is not what was offered.
+    """
+    with TemporaryDirectory(prefix="hubkernels-") as folder:
+        yield {path: each.held_still(Path(folder, str(number))) for number, (path, each) in enumerate(offered.items())}
 
 
 def _is_hidden(name: str) -> bool:

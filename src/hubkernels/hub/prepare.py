@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from hubkernels.build.artifacts import choose_built, variants_by_tag
 from hubkernels.build.pipeline import Builder
@@ -14,6 +13,7 @@ from hubkernels.hub.offer import Content, Offered, read_offer
 from hubkernels.hub.publish import Publication
 from hubkernels.hub.records import records_to_send
 from hubkernels.hub.refusals import local_reasons
+from hubkernels.hub.remote import RepoType
 from hubkernels.hub.sign import Signer
 from hubkernels.model.client import REPO_ID, REPO_RULE, is_branch
 from hubkernels.model.project import Package
@@ -21,7 +21,10 @@ from hubkernels.model.project import Package
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the user said; what they did not say is in build.toml."""
+    """What the user said; what they did not say is in build.toml.
+
+    read_back: whether what was published is loaded. with_card: whether the card tells of it.
+    """
 
     variants: tuple[str, ...] = ()
     repo_id: str | None = None
@@ -30,6 +33,15 @@ class Wishes:
     as_pull_request: bool = False
     allow_dirty: bool = False
     signer: Signer | None = None
+    repo_type: RepoType = "kernel"
+    dry_run: bool = False
+    read_back: bool = True
+    with_card: bool = True
+
+    @property
+    def has_card(self) -> bool:
+        """A proposal is on no branch yet, and the card tells of what is."""
+        return self.with_card and not self.as_pull_request
 
 
 def repository_of(package: Package, wishes: Wishes) -> str:
@@ -82,7 +94,7 @@ def _outdated(builder: Builder, package: Package, offered: Sequence[Offered]) ->
 
 def _benchmarks(package: Package) -> Mapping[str, Content]:
     """What upstream's `kernels benchmark` runs; a workspace keeps no such folder for each of its packages."""
-    folder = package.root / "benchmarks"
     if package.home:
         return {}
-    return {f"benchmarks/{path.name}": Content(path) for path in sorted(Path(folder).glob("benchmark*.py"))}
+    found = sorted((package.root / "benchmarks").glob("benchmark*.py"))
+    return {f"benchmarks/{path.name}": Content(path.read_bytes()) for path in found}

@@ -40,8 +40,8 @@ def refuse_broken_promises(
 
 def _api_of(offered: Offered) -> PublicApi:
     libraries = [name for name in offered.metadata["digest"]["files"] if name.endswith(_LIBRARY)]
-    library = (offered.folder / libraries[0]).read_bytes() if libraries else None
-    return read_api((offered.folder / _INIT).read_bytes(), library)
+    library = offered.read(libraries[0]) if libraries else None
+    return read_api(offered.read(_INIT), library)
 
 
 def _api_there(place: str, remote: Remote, head: str, paths: Iterable[str]) -> PublicApi | None:

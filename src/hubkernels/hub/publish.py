@@ -10,7 +10,7 @@ from typing import Any, Literal
 from hubkernels.errors import CheckFailedError, HubRefusedError, Problem
 from hubkernels.hub.changes import Changes, RemoteFile, compare
 from hubkernels.hub.hashes import sources_of
-from hubkernels.hub.offer import BUILD, Content, Offered
+from hubkernels.hub.offer import BUILD, Content, Offered, held_still
 from hubkernels.hub.promises import refuse_broken_promises
 from hubkernels.hub.records import RECORDS, belongs_to, digest_of
 from hubkernels.hub.remote import Committed, RaceLostError, Remote, start_again
@@ -114,8 +114,9 @@ def _publish_once(publication: Publication, remote: Remote) -> Published:
     pull_request = publication.as_pull_request
     message = f"Publish {', '.join(each.tag for each in publication.variants)}"
     files = publication.files | signed(publication.variants, changes, publication.signer)
-    made = remote.commit(publication.branch, look.head, message, files, changes, as_pull_request=pull_request)
-    _refuse_incomplete({path: files[path] for path in (*changes.added, *changes.changed)}, remote, made.commit)
+    with held_still({path: files[path] for path in (*changes.added, *changes.changed)}) as sent:
+        made = remote.commit(publication.branch, look.head, message, sent, changes, as_pull_request=pull_request)
+        _refuse_incomplete(sent, remote, made.commit)
     status: Status = "pull_request_created" if pull_request else "uploaded"
     return _published(publication, remote, status, made.commit, look.head, changes, made)
 

@@ -16,7 +16,7 @@ from hubkernels import __version__
 from hubkernels.bench.record import Record
 from hubkernels.errors import InputError
 from hubkernels.host.cpu import cpu_model
-from hubkernels.host.files import read_json_object, write_atomically
+from hubkernels.host.files import json_object, read_json_object, read_regular, write_atomically
 from hubkernels.hub.offer import Content, Offered
 from hubkernels.model.artifact import records_of
 from hubkernels.model.digest import digest_folder, hash_digest
@@ -45,19 +45,31 @@ def digest_of(offered: Offered) -> str:
     return hash_digest(offered.metadata["digest"]["files"])
 
 
-def write_parity(folder: Path, found: Mapping[str, Any]) -> None:
-    """Beside an artifact, what `check parity` found of it. Without a date: the same figures, the same bytes."""
+def digest_in(folder: Path) -> str:
+    """Of an artifact as it is now: to be asked before it is measured, so that a record is of what was measured."""
+    return hash_digest(digest_folder(folder))
+
+
+def write_parity(folder: Path, digest: str, found: Mapping[str, Any]) -> None:
+    """Beside an artifact, what `check parity` found of it. Without a date: the same figures, the same bytes.
+
+    digest: before it was compared. Where it is another by now, nothing is written: who knows which one was compared.
+    """
     facts = {"package": found["package"], "variant": found["variant"], "artifact": found["id"]}
     versions = {"hubkernels": __version__, **{name: installed(name) for name in ("torch", "kernels")}}
-    _write(folder, PARITY, {**facts, "machine": {"cpu": cpu_model()}, "versions": versions, "rows": found["rows"]})
+    figures = {"machine": {"cpu": cpu_model()}, "versions": versions, "rows": found["rows"]}
+    _write(folder, PARITY, digest, facts | figures)
 
 
-def write_bench(folder: Path, records: Iterable[Record]) -> None:
-    _write(folder, BENCH, {"records": [record.to_json() for record in records]})
+def write_bench(folder: Path, digest: str, records: Iterable[Record]) -> None:
+    """As `write_parity`. digest: before it was timed."""
+    _write(folder, BENCH, digest, {"records": [record.to_json() for record in records]})
 
 
-def _write(folder: Path, name: str, facts: Mapping[str, Any]) -> None:
-    value = {"schema": SCHEMA, "digest": hash_digest(digest_folder(folder)), **facts}
+def _write(folder: Path, name: str, digest: str, facts: Mapping[str, Any]) -> None:
+    if digest_in(folder) != digest:
+        return
+    value = {"schema": SCHEMA, "digest": digest, **facts}
     records_of(folder).mkdir(exist_ok=True)
     write_atomically(records_of(folder) / name, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
 
@@ -70,18 +82,25 @@ def installed(name: str) -> str | None:
         return None
 
 
-def records_beside(offered: Offered) -> dict[str, Path]:
-    """The records of just these bytes, by name."""
-    found = {name: records_of(offered.folder) / name for name in (PARITY, BENCH)}
-    return {name: path for name, path in found.items() if read_json_object(path).get("digest") == digest_of(offered)}
+def records_beside(offered: Offered) -> dict[str, bytes]:
+    """The records of just these bytes, by name; each is read once, so that what is sent is what was looked at."""
+    found = {name: _read(records_of(offered.folder) / name) for name in (PARITY, BENCH)}
+    return {name: content for name, content in found.items() if belongs_to(content, digest_of(offered))}
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return read_regular(path)
+    except OSError:
+        return b""
 
 
 def records_to_send(variants: Iterable[Offered]) -> dict[str, Content]:
     """By their path in the repository."""
     return {
-        f"{RECORDS}/{each.tag}/{name}": Content(path)
+        f"{RECORDS}/{each.tag}/{name}": Content(content)
         for each in variants
-        for name, path in records_beside(each).items()
+        for name, content in records_beside(each).items()
     }
 
 
@@ -105,11 +124,7 @@ def read_parity(record: Path, files: Mapping[str, str]) -> FoundParity | None:
 
 def belongs_to(content: bytes, digest: str) -> bool:
     """Whether a record is one of these bytes; what is no record is not."""
-    try:
-        found = json.loads(content)
-    except ValueError:
-        return False
-    return isinstance(found, dict) and found.get("digest") == digest
+    return json_object(content).get("digest") == digest
 
 
 def bench_records(root: Path, package: str, variants: Iterable[Offered]) -> tuple[Record, ...]:
@@ -125,8 +140,8 @@ def _of_project(folder: Path) -> Iterator[Record]:
 
 
 def _of_artifact(offered: Offered) -> Iterator[Record]:
-    path = records_beside(offered).get(BENCH)
-    listed = read_json_object(path).get("records") if path else None
+    path = records_of(offered.folder) / BENCH
+    listed = json_object(records_beside(offered).get(BENCH, b"")).get("records")
     for value in listed if isinstance(listed, list) else ():
         if not isinstance(value, dict):
             raise InputError(f"{path} has what is no record")

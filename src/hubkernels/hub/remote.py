@@ -252,7 +252,7 @@ def _operations(
     sent = (*changes.added, *changes.changed)
     return [
         *(CommitOperationDelete(path, is_folder=False) for path in changes.deleted),
-        *(CommitOperationAdd(path, offered[path].source) for path in sent),
+        *(CommitOperationAdd(path, offered[path].place) for path in sent),
     ]
 
 

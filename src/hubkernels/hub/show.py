@@ -51,7 +51,7 @@ def prepare_card(package: Package, publication: Publication, repo_id: str) -> Sh
     Before anything is published: what cannot be written is not found out after that.
     """
     first = publication.variants[0]
-    said = describe({path: (first.folder / path).read_bytes() for path in _python_of(first)})
+    said = describe({path: first.read(path) for path in _python_of(first)})
     facts = CardFacts(
         repo_id,
         "0" * 40,

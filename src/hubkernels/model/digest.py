@@ -20,6 +20,14 @@ def digest_folder(folder: Path) -> dict[str, str]:
     }
 
 
+def in_hex(entry: str) -> str:
+    """A hash of the digest as other programs write it; empty where it is none."""
+    try:
+        return base64.b64decode(entry, validate=True).hex()
+    except ValueError:
+        return ""
+
+
 def hashed_files(folder: Path) -> Iterator[str]:
     """Paths that the digest covers: all but the metadata itself, its signature, and bytecode."""
     for path in folder.rglob("*"):

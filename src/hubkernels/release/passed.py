@@ -4,28 +4,37 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from hubkernels import __version__
 from hubkernels.build.artifacts import built
 from hubkernels.host.files import hash_file, read_memory, write_memory
+from hubkernels.hub.offer import Offered
+from hubkernels.hub.records import digest_in, digest_of
 from hubkernels.model.artifact import METADATA
-from hubkernels.model.digest import digest_folder, hash_digest
 from hubkernels.model.project import Package
 
 _FORM = 1
 
 
-def key_of(folder: Path, facts: Mapping[str, object]) -> str:
-    """One text for all artifacts of a package, byte by byte, and what else a gate looks at.
+Artifacts = Mapping[str, tuple[str, str]]
+"""By tag, the hashes of the metadata of an artifact, and of all its other files."""
 
-    folder: ``build/<package>``. Every file is read: what a digest says of them may be what has changed.
-    """
-    artifacts = {
-        tag: [hash_file(path / METADATA), hash_digest(digest_folder(path))] for tag, path in built(folder).items()
-    }
+
+def artifacts_in(folder: Path) -> Artifacts:
+    """Those of ``build/<package>``. Every file is read: what a digest says of them may be what has changed."""
+    return {tag: (hash_file(path / METADATA), digest_in(path)) for tag, path in built(folder).items()}
+
+
+def artifacts_of(offered: Iterable[Offered]) -> Artifacts:
+    """Those that are offered to a Hub, which sends no other bytes than their digests say."""
+    return {each.tag: (hashlib.sha256(each.own).hexdigest(), digest_of(each)) for each in offered}
+
+
+def key_of(artifacts: Artifacts, facts: Mapping[str, object]) -> str:
+    """One text for all artifacts of a package, byte by byte, and what else a gate looks at."""
     value = {"version": __version__, "artifacts": artifacts, "facts": facts}
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 

@@ -1,0 +1,61 @@
+"""What is to be released, and how; and what can be asked of it before a step is taken."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from hubkernels.build.artifacts import BUILD_FIRST, built
+from hubkernels.build.pipeline import Builder
+from hubkernels.build.report import Report
+from hubkernels.check.verdict import Subject
+from hubkernels.errors import InputError, Problem
+from hubkernels.hub.lock import RemoteOf
+from hubkernels.hub.prepare import Wishes
+from hubkernels.model.project import Package
+from hubkernels.release.gates import Gate
+from hubkernels.release.passed import Artifacts, Passed, key_of
+
+
+@dataclass(frozen=True)
+class Release:
+    """named: whether the packages were; else those that this machine can build are enough.
+
+    trust: for the lock, beside what is released. report: who hears while a step goes on.
+    """
+
+    builder: Builder
+    packages: tuple[Package, ...]
+    wishes: Wishes
+    gates: tuple[Gate, ...]
+    remote_of: RemoteOf
+    report: Report
+    named: bool = False
+    trust: tuple[str, ...] = ()
+
+    @cached_property
+    def passed(self) -> Passed:
+        """What earlier runs remember; this one adds to it."""
+        return Passed(self.builder.places.release)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(package.name for package in self.packages)
+
+    def subject(self, package: Package) -> Subject:
+        return Subject(self.builder, package, self.report)
+
+    def subjects(self) -> tuple[Subject, ...]:
+        """The packages of which something is built, here or elsewhere."""
+        found = [package for package in self.packages if built(self.builder.places.package(package.name))]
+        if not found:
+            raise InputError(Problem("nothing is built", str(self.builder.places.build), BUILD_FIRST))
+        return tuple(map(self.subject, found))
+
+    def key(self, gate: Gate, subject: Subject, artifacts: Artifacts) -> str | None:
+        """What a gate would look at now; None of one that always looks."""
+        return None if gate.facts is None else key_of(artifacts, gate.facts(subject))
+
+    def why(self, gate: Gate, package: str, key: str | None) -> str | None:
+        """Why a gate is to be passed; None where it need not be."""
+        return "always looked at" if key is None else self.passed.why_again(gate.name, package, key)
