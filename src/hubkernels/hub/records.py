@@ -109,17 +109,20 @@ def read_parity(record: Path, files: Mapping[str, str]) -> FoundParity | None:
 
     Whoever published the artifact wrote it: it is told like a licence, and vouches for nothing.
     """
-    try:
-        found = json.loads(record.read_bytes())
-        ours = isinstance(found, dict) and found.get("digest") == hash_digest(files)
-    except (OSError, ValueError, RecursionError):
-        return None
-    rows = found.get("rows") if ours else None
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+    found = json_object(_read(record))
+    rows = found.get("rows")
+    if not (_is_of(files, found) and isinstance(rows, list) and all(isinstance(row, dict) for row in rows)):
         return None
     machine = found.get("machine")
     cpu = machine.get("cpu") if isinstance(machine, dict) else None
     return FoundParity(sum(row.get("ok") is True for row in rows), len(rows), cpu if isinstance(cpu, str) else None)
+
+
+def _is_of(files: Mapping[str, str], record: Mapping[str, Any]) -> bool:
+    try:
+        return record.get("digest") == hash_digest(files)
+    except UnicodeError:  # JSON may name a file as no text can
+        return False
 
 
 def belongs_to(content: bytes, digest: str) -> bool:
