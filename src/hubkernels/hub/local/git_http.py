@@ -12,8 +12,7 @@ from typing import IO
 from dulwich.errors import GitProtocolError
 from dulwich.object_store import DiskObjectStore
 from dulwich.protocol import ReceivableProtocol
-from dulwich.repo import Repo
-from dulwich.server import BackendRepo, DictBackend, UploadPackHandler
+from dulwich.server import BackendRepo, DictBackend
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -21,6 +20,7 @@ from starlette.routing import Route
 
 from hubkernels.hub.local.answers import Refusal
 from hubkernels.hub.local.asked import Site, body, repo_of
+from hubkernels.hub.local.git_wants import Handler, WithWants, ordered, reachable
 from hubkernels.hub.local.hub import Stored
 from hubkernels.hub.local.names import RepoId
 
@@ -64,12 +64,13 @@ class GitHttp:
         answer: IO[bytes] = tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=str(self.site.hub.scratch))  # noqa: SIM115 - sent later
         answer.write(head)
         with _opened(stored, self.site.limits.file) as repository:
-            protocol = ReceivableProtocol(asked.read, answer.write)
             repositories: dict[str, BackendRepo] = {"/": repository}
             backend = DictBackend(repositories)
-            handler = UploadPackHandler(backend, ["/"], protocol, stateless_rpc=True, advertise_refs=advertises)
             try:
-                handler.handle()
+                lines, wanted = ordered(asked.read())
+                repository.wanted = reachable(stored.git, wanted)
+                protocol = ReceivableProtocol(BytesIO(lines).read, answer.write)
+                Handler(backend, ["/"], protocol, stateless_rpc=True, advertise_refs=advertises).handle()
             except _NOT_GIT as error:
                 answer.close()
                 raise Refusal(400, f"this is no request of git: {error}") from error
@@ -90,9 +91,9 @@ class GitHttp:
             raise Refusal(401, refusal.message, refusal.code, headers=_LOGIN) from refusal
 
 
-def _opened(stored: Stored, most: int) -> Repo:
+def _opened(stored: Stored, most: int) -> WithWants:
     store = DiskObjectStore(str(stored.git.folder / "objects"), loose_object_size_limit=most)
-    return Repo(str(stored.git.folder), bare=True, object_store=store)
+    return WithWants(str(stored.git.folder), bare=True, object_store=store)
 
 
 def _inflated(text: bytes) -> bytes:

@@ -1,0 +1,93 @@
+"""What a client of git may want: heads, and any commit that a head has among those before it.
+
+A kernel that is pinned is rarely the newest. As with git's own `uploadpack.allowReachableSHA1InWant`, nobody sees by it
+what no ref leads to.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from io import BytesIO
+
+from dulwich.errors import GitProtocolError
+from dulwich.objects import ObjectID
+from dulwich.protocol import ReceivableProtocol, pkt_line
+from dulwich.refs import Ref
+from dulwich.repo import Repo
+from dulwich.server import UploadPackHandler
+
+from hubkernels.hub.local.repository import Repository
+
+_ORDER = (b"want", b"filter", b"shallow", b"deepen")
+_KINDS = ("refs/heads/", "refs/tags/", "refs/pr/")
+_WANT = re.compile(rb"want ([0-9a-f]{40})\b")
+
+
+class Handler(UploadPackHandler):
+    def capabilities(self) -> list[bytes]:
+        return [*super().capabilities(), b"allow-reachable-sha1-in-want"]
+
+    @classmethod
+    def required_capabilities(cls) -> tuple[bytes, ...]:
+        """Not thin packs, as dulwich has it: who has nothing cannot use one."""
+        return tuple(each for each in super().required_capabilities() if each != b"thin-pack")
+
+
+class WithWants(Repo):
+    """A repository that gives commits beside its heads. dulwich lets a client want what a ref names: so one does."""
+
+    wanted: frozenset[str] = frozenset()
+
+    def get_refs(self) -> dict[Ref, ObjectID]:
+        more = {Ref(f"refs/wanted/{oid}".encode()): ObjectID(oid.encode()) for oid in self.wanted}
+        return {**super().get_refs(), **more}
+
+
+def ordered(asked: bytes) -> tuple[bytes, frozenset[str]]:
+    """A request with its lines in the order that dulwich reads, which is not git's, and the ids that it wants.
+
+    git puts `filter` behind `deepen`. Raises GitProtocolError for what is no request.
+    """
+    if not asked:
+        return asked, frozenset()
+    read = BytesIO(asked)
+    lines = list(_lines(ReceivableProtocol(read.read, lambda _: None), len(asked)))
+    rest = asked[sum(len(pkt_line(text)) for text in lines) :]
+    kept = sorted(lines, key=_place)
+    found = (match[1].decode() for text in lines if (match := _WANT.match(text)))
+    return b"".join(map(pkt_line, kept)) + rest, frozenset(found)
+
+
+def _lines(protocol: ReceivableProtocol, size: int) -> Iterator[bytes]:
+    """Up to the first flush, or the end."""
+    while size > 0:
+        try:
+            text = protocol.read_pkt_line()
+        except EOFError as error:
+            raise GitProtocolError("the request is cut off") from error
+        if text is None:
+            return
+        size -= len(pkt_line(text))
+        yield text
+
+
+def _place(text: bytes) -> int:
+    word = text.split(b" ", 1)[0].strip()
+    return _ORDER.index(word) if word in _ORDER else len(_ORDER)
+
+
+def reachable(git: Repository, wanted: Iterable[str]) -> frozenset[str]:
+    """Those of the wanted that are commits of a branch, a tag or a pull request."""
+    left, found = set(wanted), set()
+    heads = {git.peel(oid) for kind in _KINDS for oid in git.refs.below(kind).values()}
+    seen, following = set(heads), list(heads)
+    while left and following:
+        oid = following.pop()
+        if oid in left:
+            left.remove(oid)
+            found.add(oid)
+        parents = set(git.info(oid).parents) - seen
+        seen |= parents
+        following += parents
+    return frozenset(found)

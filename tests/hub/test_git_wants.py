@@ -1,0 +1,85 @@
+"""What the embedded Hub gives by git: any commit that a ref leads to, as `git fetch` and our loader ask for it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.hub.conftest import OTHER, OWNER, READER, Served, run
+from tests.hub.test_clients import add, commit
+from tests.hub.test_http import PAGE
+
+
+def fetched(folder: Path, url: str, *words: str) -> str:
+    """What git says when it cannot; empty where it could."""
+    if not folder.exists():
+        assert run("git", "init", "-q", "--bare", folder).returncode == 0
+    done = run("git", "-C", folder, "fetch", "-q", *words[:-1], url, words[-1])
+    return done.stderr if done.returncode else ""
+
+
+@pytest.fixture
+def history(hub: Served) -> tuple[str, str]:
+    """An earlier commit and the head of a branch, with a small file and a large one."""
+    first = commit(hub, add("small", b"1"), add("large", os.urandom(5000)))
+    return first, commit(hub, add("small", b"2"))
+
+
+@pytest.mark.parametrize("protocol", ["0", "1", "2"])
+def test_git_fetches_a_commit_that_is_no_head(
+    hub: Served, history: tuple[str, str], tmp_path: Path, protocol: str
+) -> None:
+    url = f"{hub.url}/kernels/org/my-kernel"
+    for number, oid in enumerate(history):
+        for words in ((), ("--depth", "1"), ("--filter=blob:limit=1k",), ("--depth", "1", "--filter=blob:limit=1k")):
+            folder = tmp_path / f"{number}-{'-'.join(words).replace('/', '')}"
+            assert run("git", "init", "-q", "--bare", folder).returncode == 0
+            done = run("git", "-C", folder, "-c", f"protocol.version={protocol}", "fetch", "-q", *words, url, oid)
+            assert done.returncode == 0, done.stderr
+            assert run("git", "-C", folder, "rev-parse", "FETCH_HEAD").stdout.strip() == oid
+            log = run("git", "-C", folder, "log", "--format=%H", "FETCH_HEAD").stdout.split()
+            assert len(log) == 1 if "--depth" in words else len(log) > 1
+            large = run("git", "-C", folder, "rev-parse", f"{oid}:large").stdout.strip()
+            assert (large in run("git", "-C", folder, "cat-file", "--batch-all-objects", "--batch-check").stdout) is (
+                "--filter=blob:limit=1k" not in words
+            )
+
+
+def test_the_advertisement_says_so(hub: Served) -> None:
+    answer = hub.ask("GET", f"{PAGE}/info/refs?service=git-upload-pack")
+    assert b" allow-reachable-sha1-in-want" in answer.body
+    assert b"refs/wanted" not in answer.body
+
+
+def test_what_no_ref_leads_to_is_given_to_nobody(hub: Served, history: tuple[str, str], tmp_path: Path) -> None:
+    api = hub.api()
+    api.create_branch("org/my-kernel", branch="gone", repo_type="kernel")
+    lost = commit(hub, add("secret", b"x"), revision="gone")
+    url = f"{hub.url}/kernels/org/my-kernel"
+    assert fetched(tmp_path / "before", url, lost) == ""
+    api.delete_branch("org/my-kernel", branch="gone", repo_type="kernel")
+    tree = run("git", "-C", hub.git(), "rev-parse", f"{history[0]}^{{tree}}").stdout.strip()
+    blob = run("git", "-C", hub.git(), "rev-parse", f"{history[0]}:small").stdout.strip()
+    for oid in (lost, "a" * 40, tree, blob):
+        assert fetched(tmp_path / "after", url, "--depth", "1", oid), f"{oid} was given"
+    api.create_repo("org/another", repo_type="kernel")
+    assert fetched(tmp_path / "other", f"{hub.url}/kernels/org/another", history[0])
+
+
+def test_a_tag_and_a_pull_request_lead_to_commits_too(hub: Served, tmp_path: Path) -> None:
+    api = hub.api()
+    api.create_branch("org/my-kernel", branch="short", repo_type="kernel")
+    tagged = commit(hub, add("a", b"1"), revision="short")
+    head = commit(hub, add("a", b"2"), revision="short")
+    api.create_tag("org/my-kernel", tag="t", revision=head, tag_message="an object", repo_type="kernel")
+    api.delete_branch("org/my-kernel", branch="short", repo_type="kernel")
+    assert fetched(tmp_path / "copy", f"{hub.url}/kernels/org/my-kernel", "--depth", "1", tagged) == ""
+
+
+def test_a_private_commit_is_given_with_a_token_alone(hub: Served, history: tuple[str, str], tmp_path: Path) -> None:
+    assert hub.ask("PUT", "/api/kernels/org/my-kernel/settings", {"private": True}, OWNER).status == 200
+    for token, given in ((READER, True), (OTHER, False), ("hf_none", False)):
+        url = f"{hub.url}/kernels/org/my-kernel".replace("://", f"://user:{token}@")
+        assert (fetched(tmp_path / token, url, "--depth", "1", history[0]) == "") is given
