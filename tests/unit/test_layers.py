@@ -28,7 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     "init": {"errors", "model", "host"},
     "hub": {"errors", "model", "host", "config", "toolchain", "build", "check", "bench"},
     "release": {"errors", "model", "host", "build", "check", "bench", "hub"},
-    "runtime": {"errors", "model"},
+    "runtime": {"errors", "model", "host"},
     "cli": {
         *("errors", "model", "host", "config", "abi", "toolchain"),
         *("build", "check", "bench", "export", "init", "hub", "release"),
@@ -152,11 +152,14 @@ def test_only_one_module_starts_processes() -> None:
 
 
 def test_only_the_command_line_prints_exits_or_reads_the_environment() -> None:
-    child = "check/client.py"  # the program of the fresh process: it has a standard output and an exit code of its own
+    own = {
+        "check/client.py",  # the program of the fresh process: it has a standard output and an exit code of its own
+        "runtime/settings.py",  # a program that loads kernels has no command line of ours that could hand them in
+    }
     wrong = {
         module[0]: found
         for module in modules()
-        if room_of(module[0]) != "cli" and module[0] != child
+        if room_of(module[0]) != "cli" and module[0] not in own
         if (found := sorted(filter(is_for_the_command_line, uses(module))))
     }
     assert wrong == {}
@@ -183,10 +186,17 @@ def test_the_command_line_starts_without_the_slow_imports() -> None:
 
 
 def test_the_runtime_is_imported_without_torch_and_the_clients() -> None:
-    slow = ("torch", "kernels", "huggingface_hub")
+    slow = ("torch", "numpy", "kernels", "huggingface_hub", "dulwich", "urllib.request", "ssl")
     code = f"import sys, hubkernels.runtime; print([name for name in {slow} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_the_runtime_uses_the_standard_library_and_torch_alone() -> None:
+    """What else it imports, it imports where a kernel asks for that: the client, and what torch was built for."""
+    allowed = {*sys.stdlib_module_names, "hubkernels", "torch", "kernels"}
+    found = {name.split(".")[0] for module in modules() if room_of(module[0]) == "runtime" for name in imports(module)}
+    assert found - allowed == set()
 
 
 def test_a_verb_imports_no_library_for_schemas() -> None:

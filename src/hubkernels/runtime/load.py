@@ -1,59 +1,70 @@
-"""A kernel of the Hub, through the stock client."""
+"""A kernel of the Hub, loaded with the standard library and torch alone."""
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING
 
-from hubkernels.errors import EnvironmentLacksError, Problem
+from hubkernels.errors import HubkernelsError
+
+if TYPE_CHECKING:
+    from hubkernels.runtime.loading import Load
 
 
-def get_kernel(
+def get_kernel(  # noqa: PLR0913 - those of the client
     repo_id: str,
     *,
     revision: str | None = None,
     version: int | None = None,
-    **options: Any,  # noqa: ANN401 - those of the client
+    trust_remote_code: bool | list[str] = False,
+    backend: str | None = None,
+    check_arch: bool = True,
 ) -> ModuleType:
-    """The stock client's ``kernels.get_kernel``, with either spelling of a name: ``org/my_kernel``, ``org/my-kernel``.
+    """A kernel, as the stock client's ``kernels.get_kernel`` gives it, by either spelling of its name.
 
-    Exactly one of revision and version; a revision of 40 hex digits is always the same kernel. options: the client's.
-    Raises EnvironmentLacksError where the client is not installed, and what the client raises.
+    Exactly one of revision and version. A revision of 40 hex digits is always the same kernel, and where the Hub speaks
+    git that is proved: the commit has this id, its trees and files have the ids that it names, large files the SHA-256
+    of their pointers, and so again at every load from the cache. It takes 1 request for the publisher, 1 for the commit
+    with its small files, and 1 or 2 for each large one; from the cache, none. A Hub without git is asked by its API,
+    1 request for 1000 files of the listing and 1 or 2 a file, and files are held against the listing. A version or a
+    branch takes one more.
+
+    trust_remote_code: True, or a list with this kernel, for publishers whom the Hub does not vouch for. backend: "cpu",
+    or that of torch. check_arch: whether a build that does not name the current device is refused.
+
+    Raises HubkernelsError: for a publisher without trust, for what the Hub refuses, where no variant fits, for a file
+    that is not what it should be. LOCAL_KERNELS, HF_HUB_OFFLINE and the other variables are those of the client. A
+    kernel that depends on other kernels is handed to the client, which has to be installed then.
     """
-    if importlib.util.find_spec("kernels") is None:
-        what = "kernels are loaded by the stock client, which is not installed"
-        raise EnvironmentLacksError(Problem(what, hint="pip install 'hubkernels[client]'"))
-    import kernels  # noqa: PLC0415 - it brings torch; who imports this room may need neither
-    from huggingface_hub.errors import RepositoryNotFoundError  # noqa: PLC0415
+    from hubkernels.runtime.asked import Asked  # noqa: PLC0415 - who imports this room may load no kernel
+    from hubkernels.runtime.loading import Load  # noqa: PLC0415
+    from hubkernels.runtime.local import load_local  # noqa: PLC0415
+    from hubkernels.runtime.settings import read_settings  # noqa: PLC0415
+    from hubkernels.runtime.system import this_system  # noqa: PLC0415
 
-    first, second = _spellings(repo_id)
-    pin = {"revision": revision, "version": version}
+    wanted = Asked(repo_id, revision, version, trust_remote_code, backend, check_arch)
+    wanted.refuse_strange()
+    settings, names = read_settings(), wanted.spellings()
+    local = next((settings.local[name] for name in names if name in settings.local), None)
+    if local is not None:
+        return load_local(wanted, local)
+    system = this_system(backend)
+    loads = [Load(wanted, settings, name, system) for name in names]
+    loads.sort(key=lambda load: not load.cache.folder.is_dir())
+    return _first([*loads])
+
+
+def _first(loads: list[Load]) -> ModuleType:
+    """By the spelling that the cache has, or the Hub; a kernel that is not there is named as it was asked for."""
+    one, *others = loads
     try:
-        found: ModuleType = kernels.get_kernel(first, **pin, **options)
-    except RepositoryNotFoundError as missing:
+        return one.module()
+    except HubkernelsError as error:
+        if not others or not one.is_elsewhere(error):
+            raise
         try:
-            found = kernels.get_kernel(second, **pin, **options)
-        except RepositoryNotFoundError:
-            raise missing from None
-    return found
-
-
-def _spellings(repo_id: str) -> tuple[str, str]:
-    """As it is written, and the other; without a network the one that is in the cache comes first."""
-    owner, slash, name = repo_id.partition("/")
-    other = owner + slash + (name.replace("_", "-") if "_" in name else name.replace("-", "_"))
-    return (other, repo_id) if _only_cached(other, repo_id) else (repo_id, other)
-
-
-def _only_cached(name: str, not_this: str) -> bool:
-    """Whether there is no network, and in the client's cache the one and not the other."""
-    from huggingface_hub import constants  # noqa: PLC0415 - as the client
-    from kernels import hf_hub  # noqa: PLC0415
-
-    if not constants.HF_HUB_OFFLINE:
-        return False
-    cache = Path(hf_hub.CACHE_DIR or constants.HF_HUB_CACHE)
-    there, missing = (cache / "--".join(("kernels", *each.split("/"))) for each in (name, not_this))
-    return there.is_dir() and not missing.is_dir()
+            return _first(others)
+        except HubkernelsError as second:
+            if others[0].is_elsewhere(second) and one.name == one.wanted.name:
+                raise error from None
+            raise

@@ -1,0 +1,213 @@
+"""One load of one kernel of a Hub: trust, the commit, the variant, its files, and the module of them."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import ModuleType
+from typing import BinaryIO
+
+from hubkernels.errors import CheckFailedError, EnvironmentLacksError, HubkernelsError, Problem
+from hubkernels.runtime.asked import METADATA, Asked, NotCachedError, NotFoundError, NoVersionError, UntrustedError
+from hubkernels.runtime.cache import Cache, problem_of
+from hubkernels.runtime.choose import chosen, decide, told
+from hubkernels.runtime.fetch import Hub
+from hubkernels.runtime.importing import import_kernel
+from hubkernels.runtime.metadata import (
+    BadMetadataError,
+    Metadata,
+    check_arch,
+    check_digest,
+    check_environment,
+    read_metadata,
+)
+from hubkernels.runtime.proof import File, Hashes, Revision
+from hubkernels.runtime.settings import Settings
+from hubkernels.runtime.system import System
+from hubkernels.runtime.web import RefusedError, Web
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass
+class Load:
+    """One load of one kernel, by one spelling of its name."""
+
+    wanted: Asked
+    settings: Settings
+    name: str
+    system: System
+
+    @cached_property
+    def cache(self) -> Cache:
+        return Cache.of(self.settings.cache, self.name)
+
+    @cached_property
+    def hub(self) -> Hub:
+        return Hub(Web(self.settings.endpoint, self.settings.token), self.name)
+
+    def is_elsewhere(self, error: HubkernelsError) -> bool:
+        """Whether the other spelling of the name may be there."""
+        return isinstance(error, NotCachedError) or (isinstance(error, RefusedError) and error.no_repository)
+
+    def module(self) -> ModuleType:
+        vouched = self._check_trust()
+        commit = self._commit()
+        revision = self._revision(commit)
+        variant, where = self._variant(revision)
+        files = revision.files(variant)
+        metadata = self._metadata(revision, variant, files)
+        if metadata.is_for_the_client:
+            return self._by_client(commit, metadata)
+        hashes = self._files(revision, variant, files)
+        self._check(metadata, hashes, where)
+        if not self.settings.offline:
+            self._remember(revision, vouched=vouched)
+        return import_kernel(where, metadata, f"{self.name} at {commit}")
+
+    def _remember(self, revision: Revision, *, vouched: bool) -> None:
+        """For the next load: what proves the files, who trusts them, and what names the commit."""
+        self.cache.keep(revision)
+        if vouched:
+            self.cache.vouch(revision.commit, self.settings.endpoint)
+        if not self.wanted.pinned:
+            self.cache.name(self.wanted.ref, revision.commit)
+
+    def _check_trust(self) -> bool:
+        """Whether the Hub vouched for the publisher just now. Raises UntrustedError where nobody does."""
+        trust, names = self.wanted.trust, {self.name, self.wanted.name}
+        if trust is True or (isinstance(trust, (list, tuple, set, frozenset)) and names & set(trust)):
+            return False
+        if self.settings.offline:
+            _LOG.warning("%s is loaded without a network: whether its publisher is trusted is not asked", self.name)
+            return False
+        if self.wanted.pinned and self.cache.is_vouched_for(self.wanted.ref, self.settings.endpoint):
+            return False
+        hint = "trust_remote_code=True, or a list with this kernel, loads it all the same"
+        try:
+            vouched = self.hub.is_vouched_for()
+        except HubkernelsError as error:
+            what = f"whether the publisher of {self.name} is trusted could not be verified: {error.problems[0].what}"
+            raise UntrustedError(Problem(what, error.problems[0].where, hint)) from error
+        if not vouched:
+            raise UntrustedError(Problem(f"{self.name} is not from a trusted publisher", self.settings.endpoint, hint))
+        return True
+
+    def _commit(self) -> str:
+        ref = self.wanted.ref
+        if self.wanted.pinned:
+            return ref
+        if self.settings.offline:
+            found = self.cache.ref(ref)
+            if found is None:
+                there = ", ".join(map(str, self.cache.versions())) or "none"
+                what = f"{self.name} is not in the cache by {ref}; versions there: {there}"
+                hint = "load it once with a network, or name the commit that is there"
+                raise NotCachedError(Problem(what, str(self.cache.folder), hint))
+            return found
+        return self._version() if self.wanted.revision is None else self.hub.commit_of(ref)
+
+    def _version(self) -> str:
+        versions, wanted = self.hub.versions(), self.wanted.version
+        if wanted not in versions:
+            there = ", ".join(map(str, sorted(versions))) or "none"
+            raise NoVersionError(Problem(f"Version {wanted} not found, available versions: {there}", self.name))
+        newest = max(versions)
+        if wanted != newest:
+            _LOG.warning("version %s of %s is loaded; version %s is there", wanted, self.name, newest)
+        return versions[wanted]
+
+    def _revision(self, commit: str) -> Revision:
+        known = self.cache.revision(commit)
+        if known is not None and self._is_whole(known):
+            return known
+        if self.settings.offline:
+            if not self.cache.has(commit):
+                hint = "load it once with a network: `kernel-builder prefetch` does, for all that a lock names"
+                raise NotCachedError(
+                    Problem(f"{self.name} at {commit} is not in the cache", str(self.cache.folder), hint)
+                )
+            return self.cache.found(commit)
+        return self.hub.revision(commit)
+
+    def _is_whole(self, known: Revision) -> bool:
+        """Whether what was kept tells of the variant to load: it may have been damaged."""
+        try:
+            variant = chosen(decide(known.variants(), self.system))
+            return variant is None or bool(known.files(variant))
+        except CheckFailedError:
+            return False
+
+    def _variant(self, revision: Revision) -> tuple[str, Path]:
+        decisions = decide(revision.variants(), self.system)
+        variant = chosen(decisions)
+        if variant is None:
+            reasons = told(decisions) or "it has no variant"
+            what = f"no variant of {self.name} at {revision.commit} fits this system:\n{reasons}"
+            raise NotFoundError(Problem(what, hint="`kernel-builder list-variants` tells what can be built"))
+        return variant, self.cache.variant(revision.commit, variant)
+
+    def _metadata(self, revision: Revision, variant: str, files: Sequence[File]) -> Metadata:
+        """Read, and held against what is installed, before anything large is fetched."""
+        place = self.cache.variant(revision.commit, variant) / METADATA
+        own = [file for file in files if file.path == METADATA]
+        if not own:
+            raise BadMetadataError(Problem("the variant has no metadata.json", f"{self.name}: {variant}"))
+        self._files(revision, variant, own)
+        metadata = read_metadata(place.read_bytes(), str(place))
+        if not metadata.is_for_the_client:
+            check_environment(metadata, variant)
+            if self.wanted.check_arch:
+                check_arch(metadata, variant)
+        return metadata
+
+    def _files(self, revision: Revision, variant: str, files: Sequence[File]) -> dict[str, Hashes]:
+        """The hashes of files, which are all in the cache and right when this returns."""
+        place = self.cache.variant(revision.commit, variant)
+        found = self.cache.hashes(revision.commit, variant, files)
+        right = {file.path: each for file in files if (each := found[file.path]) and each.are_of(file)}
+        wrong = [file for file in files if file.path not in right]
+        if wrong and self.settings.offline:
+            raise CheckFailedError(*(problem_of(file.path, found[file.path], place) for file in wrong))
+        for file in wrong:
+            right[file.path] = self._fetch(revision, variant, file)
+        return right
+
+    def _fetch(self, revision: Revision, variant: str, file: File) -> Hashes:
+        content = revision.content(file)
+
+        def fill(target: BinaryIO) -> None:
+            if content is None:
+                self.hub.save(revision.commit, variant, file, target)
+            else:
+                target.write(content)
+
+        return self.cache.put(revision.commit, variant, file, fill)
+
+    def _check(self, metadata: Metadata, hashes: dict[str, Hashes], where: Path) -> None:
+        check_digest(metadata, hashes, str(where))
+        self.cache.refuse_others(where, hashes)
+
+    def _by_client(self, commit: str, metadata: Metadata) -> ModuleType:
+        """Kernels that load kernels do so by a call of the client's, and a newer contract is the client's own."""
+        if importlib.util.find_spec("kernels") is None:
+            what = f"the kernel {metadata.name} needs other kernels, or a newer client: the stock client loads it"
+            raise EnvironmentLacksError(Problem(what, self.name, "pip install 'hubkernels[client]'"))
+        import kernels  # noqa: PLC0415 - an extra
+
+        wanted = self.wanted
+        trust = list(wanted.trust) if not isinstance(wanted.trust, bool) else wanted.trust
+        if isinstance(trust, list) and wanted.name in trust:
+            trust.append(self.name)
+        found: ModuleType = kernels.get_kernel(
+            self.name,
+            revision=commit,
+            backend=wanted.backend,
+            trust_remote_code=trust,
+            check_arch=wanted.check_arch,
+        )
+        return found

@@ -1,0 +1,70 @@
+"""What the environment says, by the names that the client reads: the one place of this room that asks it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hubkernels.errors import InputError, Problem
+
+_ENDPOINT = "https://huggingface.co"
+_TRUE = frozenset({"1", "ON", "YES", "TRUE"})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """cache: folder of the client's. local: folders that stand for kernels, by name."""
+
+    endpoint: str
+    token: str | None
+    cache: Path
+    offline: bool
+    local: Mapping[str, Path]
+
+
+def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
+    """Asked at each load: a program may set its variables late. Raises InputError."""
+    found = os.environ if environment is None else environment
+    home = _path(found.get("HF_HOME") or f"{found.get('XDG_CACHE_HOME') or '~/.cache'}/huggingface")
+    hub = found.get("HF_HUB_CACHE") or found.get("HUGGINGFACE_HUB_CACHE") or str(home / "hub")
+    return Settings(
+        endpoint=(found.get("HF_ENDPOINT") or _ENDPOINT).rstrip("/"),
+        token=_token(found, home),
+        cache=_path(found.get("KERNELS_CACHE") or hub),
+        offline=_is_true(found.get("HF_HUB_OFFLINE") or found.get("TRANSFORMERS_OFFLINE")),
+        local=_local(found.get("LOCAL_KERNELS", "")),
+    )
+
+
+def _is_true(text: str | None) -> bool:
+    return (text or "").upper() in _TRUE
+
+
+def _path(text: str) -> Path:
+    """As a shell would read it: the client expands ``~`` and ``$NAME``."""
+    return Path(os.path.expandvars(text)).expanduser()
+
+
+def _token(environment: Mapping[str, str], home: Path) -> str | None:
+    """Sent only where it is meant: without a wish, `HF_HUB_DISABLE_IMPLICIT_TOKEN` leaves it out."""
+    if _is_true(environment.get("HF_HUB_DISABLE_IMPLICIT_TOKEN")):
+        return None
+    text = environment.get("HF_TOKEN") or environment.get("HUGGING_FACE_HUB_TOKEN")
+    if not text:
+        place = environment.get("HF_TOKEN_PATH")
+        try:
+            text = (_path(place) if place else home / "token").read_text("utf-8")
+        except (OSError, UnicodeError):
+            return None
+    return text.replace("\r", "").replace("\n", "").strip() or None
+
+
+def _local(text: str) -> dict[str, Path]:
+    entries = [entry.partition("=") for entry in text.split(":")] if text else []
+    wrong = [name for name, equals, _ in entries if not equals]
+    if wrong:
+        what = f"LOCAL_KERNELS has an entry without a folder: {wrong[0]!r}"
+        raise InputError(Problem(what, hint="write ORG/NAME=FOLDER, and a colon between two"))
+    return {name: Path(folder) for name, _, folder in entries}

@@ -1,0 +1,143 @@
+"""Parts of the runtime that ask nobody: settings of the environment, metadata, and architectures."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hubkernels.errors import InputError
+from hubkernels.runtime.metadata import _DEPENDS, CONTRACT, BadMetadataError, _current_arch, _supports, read_metadata
+from hubkernels.runtime.settings import read_settings
+from hubkernels.runtime.system import Device
+
+GOOD: dict[str, Any] = {
+    "name": "my-kernel",
+    "id": "_my_kernel_cpu_1",
+    "version": 1,
+    "license": "Apache-2.0",
+    "python-depends": ["einops"],
+    "backend": {"type": "cuda", "archs": ["9.0"]},
+}
+
+CLIENT = """
+import json, os
+from huggingface_hub import constants, get_token
+from kernels import hf_hub
+cache = hf_hub.CACHE_DIR or constants.HF_HUB_CACHE
+print(json.dumps([constants.ENDPOINT, get_token(), str(cache), constants.HF_HUB_OFFLINE]))
+"""
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {},
+        {"HF_ENDPOINT": "http://127.0.0.1:1/", "HF_TOKEN": " hf_x\n"},
+        {"HF_HOME": "{tmp}/home", "HF_HUB_OFFLINE": "yes"},
+        {"HF_HOME": "$HOME/../home", "HF_TOKEN": ""},
+        {"XDG_CACHE_HOME": "{tmp}/xdg", "HUGGING_FACE_HUB_TOKEN": "hf_old"},
+        {"HF_HOME": "{tmp}/home", "HF_HUB_CACHE": "~/elsewhere", "HF_TOKEN_PATH": "{tmp}/file"},
+        {"HUGGINGFACE_HUB_CACHE": "{tmp}/older", "TRANSFORMERS_OFFLINE": "1"},
+        {"KERNELS_CACHE": "{tmp}/kernels", "HF_HUB_OFFLINE": "0"},
+        {"HF_ENDPOINT": "https://example.org/hub", "HF_HUB_OFFLINE": "true"},
+    ],
+)
+def test_the_environment_is_read_as_the_client_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
+) -> None:
+    pytest.importorskip("kernels", reason="the stock client is not installed")
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home/token").write_text("hf_home\n")
+    (tmp_path / "file").write_text("hf_file")
+    for name in [
+        name for name in os.environ if name.startswith(("HF_", "HUGGING", "KERNELS_", "XDG_", "TRANSFORMERS_"))
+    ]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path / "user"))
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value.replace("{tmp}", str(tmp_path)))
+    done = subprocess.run([sys.executable, "-c", CLIENT], capture_output=True, text=True, check=True)
+    found = read_settings()
+    assert [found.endpoint, found.token, str(found.cache), found.offline] == json.loads(done.stdout)
+
+
+def test_folders_stand_for_kernels_by_name() -> None:
+    found = read_settings({"LOCAL_KERNELS": "org/x=/a/b:org/y=c=d"})
+    assert found.local == {"org/x": Path("/a/b"), "org/y": Path("c=d")}
+    assert read_settings({"LOCAL_KERNELS": ""}).local == {}
+    with pytest.raises(InputError, match="without a folder: 'nonsense'"):
+        read_settings({"LOCAL_KERNELS": "org/x=/a:nonsense"})
+
+
+def test_a_token_is_not_sent_unasked() -> None:
+    assert read_settings({"HF_TOKEN": "x", "HF_HOME": "/nowhere"}).token == "x"  # noqa: S105 - of nobody
+    assert read_settings({"HF_HOME": "/nowhere"}).token is None
+    assert read_settings({"HF_TOKEN": "x", "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1"}).token is None
+
+
+def test_packages_that_kernels_may_need_are_those_of_the_client() -> None:
+    kernels = pytest.importorskip("kernels", reason="the stock client is not installed")
+    theirs = json.loads((Path(kernels.__file__).parent / "python_depends.json").read_text())
+    tables = {"": theirs["general"], **theirs["backends"]}
+    wanted = {
+        backend: {name: (info["python"][0]["pkg"], info["python"][0].get("import")) for name, info in table.items()}
+        for backend, table in tables.items()
+        if table
+    }
+    assert wanted == _DEPENDS
+    assert kernels.__version__ == ".".join(map(str, CONTRACT)), "read the new client's contract, then say so here"
+
+
+ARCHS = ["9.0", "9.0a", "10.0f", "10.0", "12.0+PTX", "8.9", "9.0a+PTX", "nonsense", "9", "9.0b", "gfx90a", "8.0+PTX"]
+
+
+@pytest.mark.parametrize("device", ["8.0", "8.9", "9.0", "9.1", "10.0", "10.3", "12.0", "12.1", "13.0"])
+def test_architectures_run_where_the_client_says(device: str) -> None:
+    archs = pytest.importorskip("kernels.archs", reason="the stock client is not installed")
+    major, minor = map(int, device.split("."))
+    for each in [[arch] for arch in ARCHS] + [ARCHS[start : start + 3] for start in range(len(ARCHS))]:
+        assert _supports(tuple(each), device) is archs._supports_cuda_capability(each, (major, minor)), each
+
+
+def test_rocm_runs_what_names_it() -> None:
+    assert _supports(("gfx90a", "gfx942"), "gfx942")
+    assert not _supports(("gfx90a",), "gfx942")
+
+
+@pytest.mark.torch
+def test_without_a_device_of_the_backend_nothing_is_compared() -> None:
+    pytest.importorskip("torch", reason="devices are torch's to tell")
+    assert _current_arch("cpu") is None
+    assert _current_arch("rocm") is None
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b"null", b"{}", b"{", b"\xff", b"[" * 100_000, b'"x"', b"5"])
+def test_what_is_no_metadata_is_refused(text: bytes) -> None:
+    with pytest.raises(BadMetadataError, match=r"metadata\.json"):
+        read_metadata(text, "here")
+
+
+@pytest.mark.parametrize("key", [*GOOD, "digest", "provenance", "kernels-minver", "kernel-depends"])
+@pytest.mark.parametrize("value", [None, [], {}, 5, -1, "", "x", [5], True, {"type": 5, "files": 5, "algorithm": 5}])
+def test_any_value_of_a_key_is_taken_or_refused_and_no_bug(key: str, value: object) -> None:
+    with contextlib.suppress(BadMetadataError):
+        read_metadata(json.dumps({**GOOD, key: value}).encode(), "here")
+
+
+@pytest.mark.parametrize("key", GOOD)
+def test_a_key_that_the_client_needs_must_be_there(key: str) -> None:
+    fewer = {name: value for name, value in GOOD.items() if name != key}
+    with pytest.raises(BadMetadataError, match=f"lacks '{key}'"):
+        read_metadata(json.dumps(fewer).encode(), "here")
+
+
+def test_devices_are_spelled_as_variants_spell_them() -> None:
+    tags = [Device("cuda", (13, 0)), Device("rocm", (7, 1)), Device("xpu", (2025, 2)), Device("cpu")]
+    assert [each.tag for each in tags] == ["cu130", "rocm71", "xpu20252", "cpu"]
