@@ -55,6 +55,21 @@ def test_a_pinned_kernel_takes_few_requests_and_none_again(start: Start, lfs: st
     assert {status for _, _, status in here.log} <= {200, 302}
 
 
+@pytest.mark.parametrize("name", ["org/my-kernel", "org/my_kernel"])
+def test_a_hub_of_one_spelling_is_asked_twice_for_the_other(
+    hub: Machine, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    commit = hub.publish(40)
+    missing = {"x-error-code": "RepoNotFound"}
+    hub.change.append(lambda path, *_: (404, b"", missing) if "my_kernel" in path else None)
+    with hub.here(monkeypatch) as load:
+        assert load(name, revision=commit).answer() == 40
+        assert len(hub.asked) == (3 if name == "org/my-kernel" else 4)
+        hub.log.clear()
+        assert load(name, revision=commit).answer() == 40
+    assert hub.asked == []
+
+
 def test_who_trusts_by_name_asks_nobody(hub: Machine) -> None:
     commit = hub.publish(40)
     how = PINNED + ", trust_remote_code=['org/my-kernel']"

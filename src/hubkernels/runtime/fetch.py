@@ -85,6 +85,8 @@ class Hub:
                 return None
             objects = read_pack(pack_of(answer.body))
         except (RefusedError, TooMuchError, NoPackError) as error:
+            if isinstance(error, RefusedError) and error.code == "RepoNotFound":
+                raise
             _LOG.info("%s does not come by git, so that what the Hub lists is believed: %s", self.repo_id, error)
             return None
         except (LineError, PackError) as error:

@@ -51,7 +51,7 @@ def get_kernel(  # noqa: PLR0913 - those of the client
     system = this_system(backend)
     loads = [Load(wanted, settings, name, system) for name in names]
     loads.sort(key=lambda load: not load.cache.folder.is_dir())
-    return _first([*loads])
+    return _first(loads)
 
 
 def _first(loads: list[Load]) -> ModuleType:
@@ -62,6 +62,7 @@ def _first(loads: list[Load]) -> ModuleType:
     except HubkernelsError as error:
         if not others or not one.is_elsewhere(error):
             raise
+        others[0].vouched = one.vouched
         try:
             return _first(others)
         except HubkernelsError as second:

@@ -35,12 +35,13 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass
 class Load:
-    """One load of one kernel, by one spelling of its name."""
+    """One load of one kernel, by one spelling of its name. vouched: whether the Hub just did so for the publisher."""
 
     wanted: Asked
     settings: Settings
     name: str
     system: System
+    vouched: bool = False
 
     @cached_property
     def cache(self) -> Cache:
@@ -55,7 +56,7 @@ class Load:
         return isinstance(error, NotCachedError) or (isinstance(error, RefusedError) and error.no_repository)
 
     def module(self) -> ModuleType:
-        vouched = self._check_trust()
+        self._check_trust()
         commit = self._commit()
         revision = self._revision(commit)
         variant, where = self._variant(revision)
@@ -66,27 +67,32 @@ class Load:
         hashes = self._files(revision, variant, files)
         self._check(metadata, hashes, where)
         if not self.settings.offline:
-            self._remember(revision, vouched=vouched)
+            self._remember(revision)
         return import_kernel(where, metadata, f"{self.name} at {commit}")
 
-    def _remember(self, revision: Revision, *, vouched: bool) -> None:
+    def _remember(self, revision: Revision) -> None:
         """For the next load: what proves the files, who trusts them, and what names the commit."""
         self.cache.keep(revision)
-        if vouched:
+        if self.vouched:
             self.cache.vouch(revision.commit, self.settings.endpoint)
         if not self.wanted.pinned:
             self.cache.name(self.wanted.ref, revision.commit)
 
-    def _check_trust(self) -> bool:
-        """Whether the Hub vouched for the publisher just now. Raises UntrustedError where nobody does."""
+    def _check_trust(self) -> None:
+        """Raises UntrustedError where neither the caller nor the Hub vouches for the publisher."""
         trust, names = self.wanted.trust, {self.name, self.wanted.name}
         if trust is True or (isinstance(trust, (list, tuple, set, frozenset)) and names & set(trust)):
-            return False
+            return
         if self.settings.offline:
             _LOG.warning("%s is loaded without a network: whether its publisher is trusted is not asked", self.name)
-            return False
-        if self.wanted.pinned and self.cache.is_vouched_for(self.wanted.ref, self.settings.endpoint):
-            return False
+        elif not (self.vouched or self._was_vouched_for()):
+            self.vouched = self._is_vouched_for()
+
+    def _was_vouched_for(self) -> bool:
+        return self.wanted.pinned and self.cache.is_vouched_for(self.wanted.ref, self.settings.endpoint)
+
+    def _is_vouched_for(self) -> bool:
+        """True, or raises UntrustedError."""
         hint = "trust_remote_code=True, or a list with this kernel, loads it all the same"
         try:
             vouched = self.hub.is_vouched_for()
