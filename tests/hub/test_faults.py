@@ -27,7 +27,7 @@ from hubkernels.errors import EnvironmentLacksError
 from hubkernels.hub.local.serve import Address
 from hubkernels.hub.local.serve import serve as serve_hub
 from tests.conftest import Cli, Mount, environment
-from tests.hub.conftest import CI, GRANTS, Answer, Serve, Served, run
+from tests.hub.conftest import CI, GRANTS, OWNER, Answer, Serve, Served, run
 from tests.hub.test_http import API, PAGE, batch, commit, file, lines, pointer, sha256, upload_link
 
 ALL = bool(os.environ.get("HUBKERNELS_TEST_ALL"))
@@ -324,6 +324,29 @@ def test_a_repository_that_cannot_be_made_is_none(serve: Serve, monkeypatch: pyt
 
     assert at_every_step(Broken(monkeypatch, errno.ENOSPC), attempt, after) >= 10
     hub.check()
+
+
+def test_a_delete_that_fails_at_any_step_leaves_the_repository_or_none(
+    hub: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It used to be out of sight until the next start, and its files there."""
+    hub.ask("GET", API)
+    asked = {"name": "my-kernel", "organization": "org", "type": "kernel"}
+
+    def attempt() -> Answer:
+        answer = hub.ask("DELETE", "/api/repos/delete", asked, OWNER)
+        return Answer(200, answer.headers, answer.body) if answer.status == 404 else answer
+
+    def after(answer: Answer) -> None:
+        there = hub.git().exists()
+        assert answer.status in {200, 500}
+        assert hub.ask("GET", API).status == (200 if there else 404)
+        assert not list(hub.running.hub.scratch.iterdir())
+        if there:
+            assert commit(hub, file("a", os.urandom(10))).status == 200
+
+    assert at_every_step(Broken(monkeypatch, errno.EIO), attempt, after) >= 3
+    assert not hub.git().exists()
 
 
 @pytest.mark.parametrize("free_kib", [0, 8, 24, 64, 128, 256, 512] if ALL else [0, 24, 128])

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -158,14 +159,14 @@ class Hub:
             self._found[stored.repo.key] = changed
 
     def delete(self, stored: Stored) -> None:
-        """Out of sight in one step; then its files go."""
-        with self._lock, stored.git.lock:
+        """Out of sight in one step; then its files go. Where that step fails, it is as it was."""
+        with ExitStack() as last, self._lock, stored.git.lock:
             if stored.git.deleted:
                 return
+            gone = Path(tempfile.mkdtemp(dir=self.scratch))
+            last.callback(shutil.rmtree, gone, ignore_errors=True)  # when the locks are free: it takes long
+            stored.git.folder.rename(gone / "repository")
             stored.git.deleted = True
             self._found.pop(stored.repo.key, None)
             stored.git.objects.close()
-            gone = Path(tempfile.mkdtemp(dir=self.scratch))
-            stored.git.folder.rename(gone / "repository")
             sync_file(stored.git.folder.parent)
-        shutil.rmtree(gone, ignore_errors=True)
