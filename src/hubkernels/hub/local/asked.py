@@ -72,11 +72,12 @@ class Site:
 class Limits:
     """What one request may ask of the Hub; the sizes are bytes.
 
-    file: of a file within a commit. multipart: a larger file is uploaded in parts of ``part`` each. page: entries of a
-    listing. operations: lines of a commit.
+    file: of a file within a commit. large: of a large file. multipart: a larger one is uploaded in parts of ``part``
+    each. page: entries of a listing, and those that a client names to be told of. operations: lines of a commit.
     """
 
     file: int = 2 << 30
+    large: int = 50 << 30
     multipart: int = 64 << 20
     part: int = 32 << 20
     page: int = 1000
@@ -193,10 +194,13 @@ def content(request: Request, size: int, etag: str, source: Source, headers: Map
 
 
 def _range(wanted: str, size: int) -> tuple[int, int] | None:
-    """Where a range begins and ends. None for what is no single range: it is answered with the whole."""
+    """Where a range begins and ends. None for what is no single range: it is answered with the whole (RFC 9110, 14.2).
+
+    One that ends before it begins is none, either.
+    """
     match = _RANGE.fullmatch(wanted)
     first, last = match.groups() if match else ("", "")
-    if not size or not first + last:
+    if not size or not first + last or (first and last and int(last) < int(first)):
         return None
     if not first:
         return max(0, size - int(last)), size

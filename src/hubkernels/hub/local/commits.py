@@ -170,7 +170,7 @@ class Incoming:
             if path.rpartition("/")[2] == _ATTRIBUTES:
                 raise Refusal(400, f"{path} is longer than git reads")
             return self.staging.add_file(long)
-        content = decoded(text) if encoding == "base64" else text.encode("utf-8", "replace")
+        content = decoded(text) if encoding == "base64" else _encoded(path, text)
         if path.rpartition("/")[2] == _ATTRIBUTES:
             _check_attributes(path, content)
         return self.staging.add("blob", content)
@@ -184,6 +184,13 @@ class Incoming:
         if value.get("algo", "sha256") != "sha256" or value.get("size", size) != size:
             raise Refusal(400, f"{path}: its content {oid} has {size} bytes, not {value.get('size')!r}")
         return self.staging.add("blob", Pointer(oid, size).text())
+
+
+def _encoded(path: str, text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise Refusal(400, f"{path}: its content has half a character, which UTF-8 has not: send base64") from error
 
 
 def _check_attributes(path: str, content: bytes) -> None:

@@ -24,7 +24,8 @@ from hubkernels.hub.local.names import RepoId
 _MEDIA = "application/vnd.git-lfs+json"
 _BATCH = "/{owner}/{name}.git/info/lfs/objects"
 _CONTENT = "/content/{kind}/{owner}/{name}/{oid}"
-_MOST_PARTS = 10_000
+_MOST_PARTS = 1000
+"""Of all files of one batch: each part is a link in the answer, which would else be a thousand times the request."""
 
 
 class Lfs:
@@ -49,17 +50,20 @@ class Lfs:
         uploads = asked.get("operation") == "upload"
         stored = self._writable(request) if uploads else self.site.repository(request).stored
         in_parts = "multipart" in str(asked.get("transfers", ""))
-        told = []
-        for each in objects(asked, "objects"):
+        told, wanted = [], objects(asked, "objects")
+        if len(wanted) > self.site.limits.page:
+            raise Refusal(413, f"a batch has {self.site.limits.page} objects at most: make several batches")
+        parts = max(1, _MOST_PARTS // max(1, len(wanted))) if in_parts else 1
+        for each in wanted:
             oid, size = each.get("oid"), each.get("size")
             one: dict[str, Any] = {"oid": oid, "size": size, "authenticated": True}
             try:
-                one |= self._actions(request, stored, oid, size, uploads=uploads, in_parts=in_parts)
+                one |= self._actions(request, stored, oid, size, uploads=uploads, parts=parts)
             except Refusal as refusal:
                 one["error"] = {"code": refusal.status, "message": refusal.message}
             told.append(one)
-        parts = any("chunk_size" in one.get("actions", {}).get("upload", {}).get("header", {}) for one in told)
-        answer = {"transfer": "multipart" if parts else "basic", "objects": told, "hash_algo": "sha256"}
+        cut = any("chunk_size" in one.get("actions", {}).get("upload", {}).get("header", {}) for one in told)
+        answer = {"transfer": "multipart" if cut else "basic", "objects": told, "hash_algo": "sha256"}
         return Json(answer, media_type=_MEDIA)
 
     def _writable(self, request: Request) -> Stored:
@@ -68,11 +72,11 @@ class Lfs:
         return self.site.repository(request).stored
 
     def _actions(  # noqa: PLR0913 - what one object of a batch depends on
-        self, request: Request, stored: Stored, oid: object, size: object, *, uploads: bool, in_parts: bool
+        self, request: Request, stored: Stored, oid: object, size: object, *, uploads: bool, parts: int
     ) -> dict[str, Any]:
         """What is to be done with one object: nothing for one that is here. Raises Refusal."""
         name = check_oid(oid)
-        if not isinstance(size, int) or size < 0:
+        if type(size) is not int or size < 0:
             raise Refusal(422, f"the size of {name} is missing")
         there = stored.git.content.size(name) == size
         if not uploads:
@@ -81,16 +85,19 @@ class Lfs:
             return {"actions": {"download": {"href": self.links.sign(request, "GET", stored.repo, name, {})}}}
         if there:
             return {}
+        if size > self.site.limits.large:
+            raise Refusal(413, f"{name} has {size} bytes: this Hub takes {self.site.limits.large} at most")
         verify = f"{base_url(request)}/{stored.repo.page}.git/info/lfs/objects/verify"
-        upload = self._in_parts if in_parts and size > self.site.limits.multipart else self._whole
-        return {"actions": {"upload": upload(request, stored, name, size), "verify": {"href": verify, "header": {}}}}
+        cut = parts > 1 and size > self.site.limits.multipart
+        upload = self._in_parts(request, stored, name, size, parts) if cut else self._whole(request, stored, name, size)
+        return {"actions": {"upload": upload, "verify": {"href": verify, "header": {}}}}
 
     def _whole(self, request: Request, stored: Stored, oid: str, size: int) -> dict[str, Any]:
         return {"href": self.links.sign(request, "PUT", stored.repo, oid, {"size": str(size)}), "header": {}}
 
-    def _in_parts(self, request: Request, stored: Stored, oid: str, size: int) -> dict[str, Any]:
+    def _in_parts(self, request: Request, stored: Stored, oid: str, size: int, most: int) -> dict[str, Any]:
         """The client sends one part to each link, then what it got for them to the last one."""
-        length = max(self.site.limits.part, -(-size // _MOST_PARTS))
+        length = max(self.site.limits.part, -(-size // most))
         query = {"upload": secrets.token_hex(16), "size": str(size), "part": str(length)}
         header = {"chunk_size": str(length)}
         for number in range(1, -(-size // length) + 1):
@@ -147,13 +154,10 @@ class ContentOrigin:
         self.links.check(request, "PUT")
         query, number = request.query_params, int(request.path_params["number"])
         length, size = int(query["part"]), int(query["size"])
-        folder = self._parts(query)
-        await run_in_threadpool(folder.mkdir, parents=True, exist_ok=True)
         with closing(Receiver(self.site.hub.scratch, min(length, size - (number - 1) * length))) as receiver:
             async for piece in pieces_of(request):
                 await run_in_threadpool(receiver.write, piece)
-            digest = await run_in_threadpool(receiver.finish)
-            receiver.path.replace(folder / f"{number}.{digest}")
+            digest = await run_in_threadpool(_keep_part, receiver, self._parts(query), number)
         return Response(headers={"ETag": f'"{digest}"'})
 
     async def assemble(self, request: Request) -> Response:
@@ -191,6 +195,18 @@ class ContentOrigin:
     def _parts(self, query: Mapping[str, str]) -> Path:
         """The folder of an upload; its name comes from a signed link."""
         return self.site.hub.scratch / "parts" / query["upload"]
+
+
+def _keep_part(receiver: Receiver, folder: Path, number: int) -> str:
+    """A part that is sent again takes the place of the one before; tells its SHA-256. Raises Refusal."""
+    digest = receiver.finish()
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / f"{number}.{digest}"
+    receiver.path.replace(target)
+    for older in folder.glob(f"{number}.*"):
+        if older != target:
+            older.unlink(missing_ok=True)
+    return digest
 
 
 def _etags(asked: dict[str, Any]) -> dict[int, str]:

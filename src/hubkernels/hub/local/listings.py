@@ -72,10 +72,22 @@ class Listings:
             asked = await json_body(request)
             paths, expand = asked.get("paths"), flag(asked, "expand")
         else:
-            form = parse_qs((await body(request)).decode("utf-8", "replace"))
+            form = self._form(await body(request))
             paths, expand = form.get("paths", []), flag({"expand": form.get("expand", [""])[0]}, "expand")
-        wanted = [str(path).strip("/") for path in (paths if isinstance(paths, list) else [paths])]
-        return await run_in_threadpool(self._paths_info, request, wanted, expand=expand)
+        wanted = paths if isinstance(paths, list) else [paths]
+        if len(wanted) > self.site.limits.page:
+            raise self._too_many()
+        once = list(dict.fromkeys(str(path).strip("/") for path in wanted))
+        return await run_in_threadpool(self._paths_info, request, once, expand=expand)
+
+    def _form(self, text: bytes) -> dict[str, list[str]]:
+        """A form of paths, counted before it is read. Raises Refusal."""
+        if text.count(b"&") > self.site.limits.page:  # one field more says whether to expand
+            raise self._too_many()
+        return parse_qs(text.decode("utf-8", "replace"))
+
+    def _too_many(self) -> Refusal:
+        return Refusal(413, f"{self.site.limits.page} paths at most are told of at once: ask several times")
 
     def _paths_info(self, request: Request, paths: list[str], *, expand: bool) -> Response:
         git = self.site.repository(request).stored.git

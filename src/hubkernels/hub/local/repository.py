@@ -49,9 +49,11 @@ class Repository:
                 raise unknown(revision)
             return self.peel(oid)
         try:
-            self.info(revision)
+            kind = self.objects.kind(revision)  # asked first: of a large file nothing more is read
         except KeyError as error:
             raise unknown(revision) from error
+        if kind != "commit":
+            raise unknown(revision)
         return revision
 
     def peel(self, oid: str) -> str:
