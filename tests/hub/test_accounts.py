@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
+import os
 from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 
-from hubkernels.errors import InputError
+from hubkernels.errors import EnvironmentLacksError, InputError
 from hubkernels.hub.local.accounts import Account, Accounts, parse_tokens, read_tokens, require
 from hubkernels.hub.local.answers import Refusal
 
@@ -82,6 +83,17 @@ def test_all_that_is_wrong_is_told_at_once_and_shows_no_token(tmp_path: Path) ->
         "the expiry is no date",
     ):
         assert words in text
+
+
+def test_a_file_of_grants_is_a_file_and_small(tmp_path: Path) -> None:
+    """`--tokens /dev/zero` did not return, as a pipe that nobody writes to would not."""
+    os.mkfifo(tmp_path / "pipe")
+    for path in (Path("/dev/zero"), tmp_path / "pipe", tmp_path, tmp_path / "none"):
+        with pytest.raises(EnvironmentLacksError, match=f"cannot read {path}"):
+            read_tokens(path)
+    (tmp_path / "large").write_bytes(b"#" * (1 << 20) + b"\n")
+    with pytest.raises(InputError, match="more than 1048576 bytes"):
+        read_tokens(tmp_path / "large")
 
 
 def test_an_entry_of_the_environment_is_told_by_its_number() -> None:

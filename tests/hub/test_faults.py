@@ -209,6 +209,16 @@ def test_a_port_that_is_taken_is_said(tmp_path: Path, hub: Served, cli: Cli) -> 
         assert again.url
 
 
+def test_an_address_that_is_none_is_refused(tmp_path: Path, cli: Cli) -> None:
+    """An empty one, as of a variable that is not set, used to be every address."""
+    ran = cli("hub", "serve", tmp_path / "hub", "--port", "0", "--host", "")
+    assert ran.code == 2
+    assert "no address to listen on\n  --> --host\n  hint: 127.0.0.1 is this machine alone" in ran.err
+    ran = cli("hub", "serve", tmp_path / "hub", "--port", "0", "--host", "x" * 300)
+    assert ran.code == 3
+    assert "cannot listen on xxx" in ran.err
+
+
 def test_grants_that_are_wrong_are_said_before_anything_is_served(
     tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -143,8 +143,20 @@ def test_whoami_tells_name_and_roles(hub: Served) -> None:
 
 def test_only_organisations_that_are_trusted_are(hub: Served) -> None:
     assert hub.ask("GET", "/api/organizations/org/overview").json()["trustedKernelPublisher"] is True
-    assert hub.ask("GET", "/api/organizations/another_org/overview").json()["trustedKernelPublisher"] is False
+    own = hub.ask("GET", "/api/organizations/another_org/overview", token=OTHER)
+    assert own.json()["trustedKernelPublisher"] is False
     refused(hub.ask("GET", "/api/organizations/nobody/overview"), 404, "there is no organisation 'nobody' here")
+
+
+def test_of_an_owner_whose_repositories_are_all_private_others_hear_nothing(serve: Serve) -> None:
+    hub = serve(trust="nobody-else")
+    hub.api().create_repo("org/mine", repo_type="kernel", private=True)
+    overview = "/api/organizations/org/overview"
+    for token in (None, OTHER):
+        refused(hub.ask("GET", overview, token=token), 404, "there is no organisation 'org' here")
+    assert hub.ask("GET", overview, token=READER).json()["trustedKernelPublisher"] is False
+    assert hub.ask("PUT", "/api/kernels/org/mine/settings", {"private": False}, OWNER).status == 200
+    assert hub.ask("GET", overview).json()["name"] == "org"
 
 
 def test_a_repository_has_one_of_two_visibilities(hub: Served) -> None:

@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from hubkernels.errors import InputError, Problem
-from hubkernels.host.files import read_errors
+from hubkernels.host.files import read_errors, read_regular
 from hubkernels.hub.local.answers import Refusal
 from hubkernels.hub.local.names import is_name
 from hubkernels.model.client import spelled_alike
@@ -24,6 +24,7 @@ tags. admin: delete repositories, change who sees them."""
 
 FORM = "[USER:]TOKEN=ORG:ROLE[@EXPIRY]"
 _GRANT = re.compile(r"(?:([^:=@\s]+):)?([^:=@\s]+)=([^:=@\s]+):([^:=@\s]+)(?:@(\S+))?")
+_FILE_MOST = 1 << 20
 _INVALID = "Invalid credentials in Authorization header"  # the text that the client compares
 
 
@@ -77,10 +78,6 @@ class Accounts:
             raise Refusal(401, f"this token expired on {last.isoformat()}: ask for another one", title=_INVALID)
         return found[0]
 
-    def organisations(self) -> frozenset[str]:
-        """Those that have a grant or are trusted."""
-        return self.trusted | {grant.organisation for account in self.accounts for grant in account.grants}
-
     def trusts(self, organisation: str) -> bool:
         return spelled_alike(organisation) in {spelled_alike(name) for name in self.trusted}
 
@@ -112,9 +109,14 @@ def _digest(token: str) -> bytes:
 
 
 def read_tokens(path: Path) -> tuple[Account, ...]:
-    """The accounts of a file: a grant a line; what follows a # is a comment. Raises InputError."""
+    """The accounts of a file: a grant a line; what follows a # is a comment. Raises InputError.
+
+    A device or a pipe may have no end, so it is a regular file.
+    """
     with read_errors(path):
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        if path.is_file() and path.stat().st_size > _FILE_MOST:
+            raise InputError(Problem(f"it has more than {_FILE_MOST} bytes: these are no grants", str(path)))
+        lines = read_regular(path).decode("utf-8", "replace").splitlines()
     texts = ((text, f"{path}:{n}") for n, line in enumerate(lines, 1) if (text := line.partition("#")[0].strip()))
     return _accounts(texts)
 

@@ -10,10 +10,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from hubkernels.hub.local import describe
-from hubkernels.hub.local.accounts import ROLES
+from hubkernels.hub.local.accounts import ROLES, Account
 from hubkernels.hub.local.answers import Json, Refusal
 from hubkernels.hub.local.asked import Asked, Site, base_url, commit_asked, flag, json_body, part
 from hubkernels.hub.local.card import card_errors, card_warnings
+from hubkernels.hub.local.hub import Stored
 from hubkernels.hub.local.names import RepoId, kind_of
 from hubkernels.hub.local.repository import MAIN
 from hubkernels.model.client import spelled_alike
@@ -92,13 +93,22 @@ class Api:
         return Json({})
 
     def organisation(self, request: Request) -> Response:
-        owner = part(request, "owner")
-        known = self.site.accounts.organisations() | {stored.repo.owner for stored in self.site.hub}
+        """Of one that has nothing to show to who asks, there is nothing to tell: neither that it has a token."""
+        owner, known = part(request, "owner"), self._known(self.site.account(request))
         found = next((name for name in sorted(known) if spelled_alike(name) == spelled_alike(owner)), None)
         if found is None:
             raise Refusal(404, f"there is no organisation {owner!r} here")
         told = {"name": found, "fullname": found, "avatarUrl": "", "isVerified": False, "type": "org"}
         return Json({**told, "trustedKernelPublisher": self.site.accounts.trusts(found)})
+
+    def _known(self, account: Account | None) -> set[str]:
+        """The organisations that are trusted, that have something whoever asks may see, or are their own."""
+        seen = {stored.repo.owner for stored in self.site.hub if self._sees(account, stored)}
+        own = {grant.organisation for grant in account.valid(self.site.clock())} if account else set()
+        return {*self.site.accounts.trusted, *seen, *own}
+
+    def _sees(self, account: Account | None, stored: Stored) -> bool:
+        return not stored.private or self.site.may(account, "read", stored.repo.owner)
 
     def repositories(self, request: Request) -> Response:
         account = self.site.account(request)
@@ -109,7 +119,7 @@ class Api:
             if stored.repo.kind == request.path_params["kind"]
             and (author is None or spelled_alike(author) == spelled_alike(stored.repo.owner))
             and words in str(stored.repo).lower()
-            and (not stored.private or self.site.may(account, "read", stored.repo.owner))
+            and self._sees(account, stored)
         )
         return Json([describe.repository(stored, head) for stored in found if (head := stored.git.refs.get(MAIN))])
 

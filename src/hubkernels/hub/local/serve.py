@@ -18,7 +18,7 @@ from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from hubkernels.errors import EnvironmentLacksError, Problem
+from hubkernels.errors import EnvironmentLacksError, InputError, Problem
 from hubkernels.hub.local.accounts import Accounts
 from hubkernels.hub.local.answers import Refusal, on_failure, on_http_error, on_os_error, on_refusal
 from hubkernels.hub.local.api import Api
@@ -139,9 +139,11 @@ def serve(  # noqa: PLR0913 - what a Hub can be told
     """A Hub in a thread of this process. On the way out it finishes what it was asked, and takes nothing new.
 
     wrap: puts something around the application, as tests do with faults. Raises EnvironmentLacksError where the folder
-    or a port is taken.
+    or a port is taken, InputError where no address is named.
     """
     place = address or Address()
+    if not place.host:  # which the system takes for every address
+        raise InputError(Problem("no address to listen on", "--host", "127.0.0.1 is this machine alone, 0.0.0.0 all"))
     hub = Hub(folder.absolute(), lfs=lfs == "always")
     try:
         hub.open()
@@ -164,7 +166,7 @@ def _listening(host: str, port: int) -> Iterator[socket.socket]:
         try:
             listener.bind((host, port))
             listener.listen(1024)
-        except (OSError, OverflowError) as error:
+        except (OSError, OverflowError, UnicodeError) as error:  # the last of a name that is too long for one
             reason = getattr(error, "strerror", None) or error
             raise EnvironmentLacksError(Problem(f"cannot listen on {host} port {port}: {reason}")) from error
         yield listener
