@@ -13,6 +13,7 @@ import re
 import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -22,7 +23,8 @@ from hubkernels.host.files import disk_errors, hash_file, read_errors, read_json
 from hubkernels.hub.local.adopt import opened, take_in
 from hubkernels.hub.local.hub import Hub
 from hubkernels.hub.local.names import KINDS, RepoId
-from hubkernels.hub.local.repository import lay_out
+from hubkernels.hub.local.repository import Repository, lay_out
+from hubkernels.hub.local.whole import insist_on_whole
 
 MANIFEST = "manifest.json"
 _FORM = 1
@@ -53,10 +55,16 @@ class Carried:
 
 
 def pack(folder: Path, file: Path) -> Carried:
-    """Write all repositories of a Hub's folder to one file. Raises EnvironmentLacksError where a server has it."""
+    """Write all repositories of a Hub's folder to one file.
+
+    Raises EnvironmentLacksError where a server has it, CheckFailedError for a repository that is damaged.
+    """
     if not folder.is_dir():
         raise InputError(Problem("there is no such folder", str(folder), "`kernel-builder hub pull` makes one"))
-    with opened(folder):
+    with opened(folder) as hub:
+        for place in _repositories(folder):
+            repo, _ = _place(f"{place.relative_to(folder).as_posix()}/hub.json")
+            _check(place, repo, hub, str(place), "nothing was packed: delete it and pull it again, or take a copy")
         members = {name: Member(path.stat().st_size, hash_file(path)) for name, path in _carried(folder)}
         with disk_errors(file):
             handle, scratch = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
@@ -71,12 +79,23 @@ def pack(folder: Path, file: Path) -> Carried:
     return _told(members, file)
 
 
-def _carried(folder: Path) -> Iterator[tuple[str, Path]]:
+def _repositories(folder: Path) -> Iterator[Path]:
     for kind in KINDS:
-        for repository in sorted((folder / kind).glob("*/*.git")):
-            for path in sorted(repository.rglob("*")):
-                if path.is_file() and not path.is_symlink() and _PARTS.fullmatch(str(path.relative_to(repository))):
-                    yield path.relative_to(folder).as_posix(), path
+        yield from sorted((folder / kind).glob("*/*.git"))
+
+
+def _check(place: Path, repo: RepoId, hub: Hub, where: str, hint: str) -> None:
+    """Raises CheckFailedError for a repository that is damaged."""
+    git = Repository(place, hub.scratch)
+    with closing(git.objects):
+        insist_on_whole(git, repo, where, hint)
+
+
+def _carried(folder: Path) -> Iterator[tuple[str, Path]]:
+    for repository in _repositories(folder):
+        for path in sorted(repository.rglob("*")):
+            if path.is_file() and not path.is_symlink() and _PARTS.fullmatch(str(path.relative_to(repository))):
+                yield path.relative_to(folder).as_posix(), path
 
 
 def _write(archive: BinaryIO, folder: Path, members: Mapping[str, Member]) -> None:
@@ -122,7 +141,7 @@ def _place(name: str) -> tuple[RepoId, str]:
 
 
 def unpack(file: Path, folder: Path) -> Carried:
-    """Take the repositories of an archive into a Hub's folder, after every byte of it was looked at.
+    """Take the repositories of an archive into a Hub's folder, after every byte and every object of it was looked at.
 
     Raises CheckFailedError that names what is damaged, and for branches that would lose commits.
     """
@@ -139,6 +158,8 @@ def unpack(file: Path, folder: Path) -> Carried:
             with disk_errors(folder):
                 reader.copy(name, members[name], staged[repo] / rest)
         reader.end()
+        for repo, new in staged.items():
+            _check(new, repo, hub, str(file), "nothing was unpacked: pack it again from a whole folder")
         for repo, new in staged.items():
             settings = new / "hub.json"
             take_in(hub, repo, new, private=read_json_object(settings).get("private") is not False)

@@ -27,6 +27,7 @@ from hubkernels.hub.local.hub import Hub
 from hubkernels.hub.local.names import RepoId
 from hubkernels.hub.local.repository import MAIN, Repository, lay_out
 from hubkernels.hub.local.tree import Entry, walk
+from hubkernels.hub.local.whole import insist_on_whole
 from hubkernels.hub.lock import RemoteOf
 from hubkernels.hub.offer import Content
 from hubkernels.hub.prefetch import promised_of
@@ -66,8 +67,10 @@ def _pull(lock: Lock, pins: Sequence[Pin], remote: Remote, hub: Hub) -> Pulled:
             _check(lock, pin, git, remote)
         for name, commit in _branches(pins, heads, git, remote).items():
             git.refs.set(f"{_HEADS}{name}", commit)
-    owner, _, name = remote.repo_id.partition("/")
-    stored = take_in(hub, RepoId("kernels", owner, name), new, private=private)
+        owner, _, name = remote.repo_id.partition("/")
+        repo = RepoId("kernels", owner, name)
+        insist_on_whole(git, repo, remote.url, "nothing of it was taken: ask who runs the Hub")
+    stored = take_in(hub, repo, new, private=private)
     return Pulled(remote.repo_id, tuple(pin.commit for pin in pins), stored.git.refs.below(_HEADS))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from hubkernels.errors import CheckFailedError, HubRefusedError, Problem
@@ -12,6 +12,7 @@ from hubkernels.hub.local.durable import move_into_place, sync_file
 from hubkernels.hub.local.hub import Hub, Stored
 from hubkernels.hub.local.names import RepoId
 from hubkernels.hub.local.repository import Repository
+from hubkernels.hub.local.whole import insist_on_whole
 
 _STORES = ("objects", "lfs/objects")
 _HEADS = "refs/heads/"
@@ -36,32 +37,24 @@ def opened(folder: Path) -> Iterator[Hub]:
 def take_in(hub: Hub, repo: RepoId, new: Path, *, private: bool) -> Stored:
     """Take in a repository that stands in the scratch folder.
 
-    Branches of one that is there move forward alone: one that is ahead stays, and its own privacy too. Raises
-    CheckFailedError for a branch with commits of its own, or with no commit that came, before anything is changed.
+    It was looked at, by `insist_on_whole`. Branches of one that is there move forward alone: one that is ahead stays,
+    and its own privacy too. Raises CheckFailedError for a branch with commits of its own, and where the one that is
+    there is damaged, before anything is changed.
     """
     for path in new.rglob("*"):
         sync_file(path)
-    there, staged = hub.find(repo), Repository(new, hub.scratch)
-    try:
-        _insist_on_heads(staged, repo)
-        heads = _forward(there, staged) if there else {}
-    finally:
-        staged.objects.close()
+    there = hub.find(repo)
     if there is None:
         return hub.adopt(repo, new, private=private)
+    insist_on_whole(there.git, there.repo, str(there.git.folder), "delete it there, or bring it back from a copy")
+    staged = Repository(new, hub.scratch)
+    with closing(staged.objects):
+        heads = _forward(there, staged)
     for store in _STORES:
         _move_missing(new / store, there.git.folder / store, there.git.folder)
     for name, commit in heads.items():
         there.git.refs.set(f"{_HEADS}{name}", commit)
     return there
-
-
-def _insist_on_heads(staged: Repository, repo: RepoId) -> None:
-    lost = {name: commit for name, commit in staged.refs.below(_HEADS).items() if not staged.has(commit)}
-    if lost:
-        what = f"{{}} of {repo} names {{}}, which is no commit that came with it"
-        hint = "nothing of it was taken: fetch or copy it again"
-        raise CheckFailedError(*(Problem(what.format(*each), hint=hint) for each in lost.items()))
 
 
 def _forward(there: Stored, staged: Repository) -> dict[str, str]:

@@ -20,7 +20,7 @@ from hubkernels.hub.local.answers import Refusal
 from hubkernels.hub.local.durable import sync_file, write_durably
 from hubkernels.hub.local.lfs_rules import first_attributes
 from hubkernels.hub.local.names import KINDS, RepoId, check_new
-from hubkernels.hub.local.repository import Repository, initialize
+from hubkernels.hub.local.repository import Repository, initialize, mend_config
 
 _SETTINGS = "hub.json"
 _OWN = ".hubkernels-hub"
@@ -95,6 +95,7 @@ class Hub:
 
     def _remember(self, path: Path) -> None:
         settings = read_json_object(path)
+        mend_config(path.parent, self.scratch)
         kind, owner, folder = path.parent.relative_to(self.folder).parts
         repo = RepoId(kind, owner, folder.removesuffix(".git"))
         try:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from dulwich.config import ConfigFile
+
 from hubkernels.hub.local.answers import Refusal
 from hubkernels.hub.local.change import Change, CommitInfo, Operation, new_commit, new_tag, read_commit
 from hubkernels.hub.local.content import Content
+from hubkernels.hub.local.durable import write_durably
 from hubkernels.hub.local.names import check_ref, is_commit
 from hubkernels.hub.local.objects import Blob, ObjectStore, Staging
 from hubkernels.hub.local.refs import Refs
 from hubkernels.hub.local.tree import Entry, Folder, find
 
+_LOG = logging.getLogger(__name__)
+
 MAIN = "refs/heads/main"
+_CONFIG = b"[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n"
 _SHORT = 7
 """As many characters of a parent's id are enough for clients."""
 
@@ -185,8 +192,18 @@ def lay_out(folder: Path) -> None:
     for name in ("objects/info", "objects/pack", "refs/heads", "refs/tags", "refs/pr"):
         (folder / name).mkdir(parents=True)
     (folder / "HEAD").write_text(f"ref: {MAIN}\n", encoding="ascii")
-    config = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n"
-    (folder / "config").write_text(config, encoding="ascii")
+    (folder / "config").write_bytes(_CONFIG)
+
+
+def mend_config(folder: Path, scratch: Path) -> None:
+    """Write the config of a repository anew where it is none: no clone would work, and the Hub keeps nothing there."""
+    try:
+        ConfigFile.from_path(str(folder / "config"))
+    except FileNotFoundError:
+        return
+    except ValueError:
+        _LOG.warning("%s is no config of git: it was written anew", folder / "config")
+        write_durably(folder / "config", _CONFIG, scratch)
 
 
 def initialize(folder: Path, files: dict[str, bytes], author: str, scratch: Path) -> Repository:

@@ -1,0 +1,138 @@
+"""Whether a repository is whole: each object is what its name says, and nothing that a ref leads to is missing.
+
+Who carries a repository elsewhere asks before: damage would go along, and be found by whoever reads the file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
+
+from dulwich.object_format import DEFAULT_OBJECT_FORMAT
+from dulwich.objects import S_ISGITLINK, Commit, ShaFile, Tag, Tree
+from dulwich.pack import Pack
+
+from hubkernels.errors import CheckFailedError, Problem
+from hubkernels.host.files import hash_file
+from hubkernels.hub.local.names import RepoId
+from hubkernels.hub.local.objects import inflated
+from hubkernels.hub.local.repository import Repository
+from hubkernels.hub.local.tree import FOLDER
+
+_KINDS = ("refs/heads/", "refs/tags/", "refs/pr/")
+_TOLD = 10
+_HEX = "[0-9a-f]"
+Kinds = dict[str, str]
+"""What each object that was found good is, by its id."""
+
+
+def insist_on_whole(git: Repository, repo: RepoId, where: str, hint: str) -> None:
+    """Raises CheckFailedError that names the repository and what is damaged, the first few of it."""
+    if wrong := tuple(islice(_damage(git), _TOLD)):
+        raise CheckFailedError(*(Problem(f"{repo} is damaged: {what}", where, hint) for what in wrong))
+
+
+def _damage(git: Repository) -> Iterator[str]:
+    """What is not as its name says; where all is, what is missing."""
+    kinds: Kinds = {}
+    wrong = [*_unreadable(git.folder, kinds)]
+    yield from wrong or _missing(git, kinds)
+
+
+def _unreadable(folder: Path, kinds: Kinds) -> Iterator[str]:
+    for pattern, read in _STORES.items():
+        for path in sorted(folder.glob(pattern)):
+            found = _read(read, path)
+            if found is None:
+                yield f"{path.relative_to(folder)} is not what its hash says"
+            kinds |= found or {}
+
+
+def _read(read: Callable[[Path], Kinds], path: Path) -> Kinds | None:
+    """None for what is damaged."""
+    try:
+        return read(path)
+    except Exception:  # noqa: BLE001 - dulwich raises whatever flipped bytes lead it to
+        return None
+
+
+def _loose(path: Path) -> Kinds:
+    """Read in pieces: it may be large."""
+    digest, oid = hashlib.sha1(usedforsecurity=False), path.parent.name + path.name
+    with path.open("rb") as file:
+        pieces = inflated(file)
+        first = next(pieces)
+        digest.update(first)
+        size = len(first)
+        for piece in pieces:
+            digest.update(piece)
+            size += len(piece)
+    head = first.partition(b"\0")[0]
+    kind, told = head.split()
+    if digest.hexdigest() != oid or int(told) != size - len(head) - 1:
+        raise ValueError(oid)
+    return {oid: kind.decode()}
+
+
+def _packed(index: Path) -> Kinds:
+    """Each object is read: the checksum of a pack is no word on the names that its index has for them."""
+    found = {}
+    with closing(Pack(str(index.with_suffix("")), object_format=DEFAULT_OBJECT_FORMAT)) as pack:
+        pack.index.check()
+        pack.data.check()
+        for oid in pack:
+            number, text = pack.get_raw(oid)
+            found[oid.decode()] = ShaFile.from_raw_string(number, text, verify_sha=oid).type_name.decode()
+    return found
+
+
+def _large(path: Path) -> Kinds:
+    if hash_file(path) != path.name:
+        raise ValueError(path.name)
+    return {}
+
+
+_STORES: Mapping[str, Callable[[Path], Kinds]] = {
+    f"objects/{2 * _HEX}/{38 * _HEX}": _loose,
+    f"objects/pack/pack-{40 * _HEX}.idx": _packed,
+    f"lfs/objects/{2 * _HEX}/{2 * _HEX}/{64 * _HEX}": _large,
+}
+"""What is carried and named by its content. Other files are remains of a git that was killed, which no reader sees."""
+
+
+def _missing(git: Repository, kinds: Kinds) -> Iterator[str]:
+    """What refs lead to and no object is."""
+    seen: set[str] = set()
+    for prefix in _KINDS:
+        for name, oid in git.refs.below(prefix).items():
+            if prefix != "refs/tags/" and kinds.get(oid) != "commit":
+                yield f"{prefix}{name} names {oid}, which is no commit here"
+            else:
+                yield from _missing_below(git, kinds, oid, seen, f"{prefix}{name}")
+
+
+def _missing_below(git: Repository, kinds: Kinds, start: str, seen: set[str], name: str) -> Iterator[str]:
+    following = [(start, kinds.get(start, "object"))]
+    while following:
+        oid, kind = following.pop()
+        if kinds.get(oid) != kind:
+            yield f"{name} needs the {kind} {oid}, which is not here"
+        elif oid not in seen and kind != "blob":
+            following += _below(git.objects[oid])
+        seen.add(oid)
+
+
+def _below(found: ShaFile) -> Iterable[tuple[str, str]]:
+    """The objects that one names, and what each of them is."""
+    if isinstance(found, Tree):
+        for item in found.items():
+            if not S_ISGITLINK(item.mode):
+                yield item.sha.decode(), "tree" if item.mode == FOLDER else "blob"
+    elif isinstance(found, Commit):
+        yield found.tree.decode(), "tree"
+        yield from ((parent.decode(), "commit") for parent in found.parents)
+    elif isinstance(found, Tag):
+        yield found.object[1].decode(), found.object[0].type_name.decode()

@@ -1,0 +1,146 @@
+"""A repository that is damaged is carried nowhere, and joined with none."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hubkernels.errors import CheckFailedError
+from hubkernels.host.files import hash_file
+from hubkernels.hub.archive import Member, _carried, _write, pack, unpack
+from hubkernels.hub.local.accounts import Accounts, parse_tokens
+from hubkernels.hub.local.serve import serve
+from tests.hub.conftest import CI, GRANTS, OWNER, Served, run
+from tests.hub.test_http import file, lines, pointer, upload
+
+GIT = "kernels/org/my-kernel.git"
+DAMAGED = r"org/my-kernel is damaged: {}\S* is not what its hash says"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A Hub's folder, which nobody serves: a kernel with a branch, a tag, a pull request, a large file, and another."""
+    with serve(tmp_path / "hub", Accounts(parse_tokens(GRANTS, "test"))) as running:
+        hub = Served(running)
+        for name in ("my-kernel", "second"):
+            hub.api().create_repo(f"org/{name}", repo_type="kernel")
+        api = "/api/kernels/org/my-kernel"
+        upload(hub, b"large")
+        body = lines(file("a", b"1"), file("d/e", os.urandom(9000)), pointer("x", b"large"))
+        assert hub.ask("POST", f"{api}/commit/main", body, CI).status == 200
+        assert hub.ask("POST", f"{api}/tag/main", {"tag": "t", "message": "m"}, CI).status == 200
+        assert hub.ask("POST", f"{api}/commit/main?create_pr=1", lines(file("b", b"2")), OWNER).status == 200
+    return tmp_path / "hub"
+
+
+def packed(folder: Path) -> None:
+    assert run("git", "-C", folder / GIT, "gc", "-q", "--prune=now").returncode == 0
+
+
+def damages(path: Path) -> Iterator[None]:
+    """Flips a byte here and there, one at a time, and cuts the file off; last it is as it was."""
+    whole = path.read_bytes()
+    path.chmod(0o644)
+    places = [*range(0, len(whole), max(1, len(whole) // 4)), len(whole) - 1]
+    for text in (b"", whole[:-1], *(whole[:at] + bytes([whole[at] ^ 255]) + whole[at + 1 :] for at in places)):
+        path.write_bytes(text)
+        yield
+    path.write_bytes(whole)
+
+
+def stored(folder: Path) -> list[Path]:
+    git = folder / GIT
+    found = [*git.glob("objects/??/*"), *git.glob("objects/pack/*.pack"), *git.glob("objects/pack/*.idx")]
+    return [*found, *git.glob("lfs/objects/??/??/*")]
+
+
+@pytest.mark.parametrize("gc", [False, True])
+def test_what_is_damaged_is_not_packed(folder: Path, tmp_path: Path, gc: bool) -> None:  # noqa: FBT001
+    """It used to be, with a good word; who unpacked it got a traceback."""
+    if gc:
+        packed(folder)
+    for path in stored(folder):
+        name = path.relative_to(folder / GIT).with_suffix("")
+        for _ in damages(path):
+            with pytest.raises(CheckFailedError, match=DAMAGED.format(name)):
+                pack(folder, tmp_path / "x.tar")
+    assert not (tmp_path / "x.tar").exists()
+    assert pack(folder, tmp_path / "x.tar").repositories == ("kernels/org/my-kernel", "kernels/org/second")
+
+
+def test_what_is_missing_is_named_with_what_needs_it(folder: Path, tmp_path: Path) -> None:
+    for path in (folder / GIT).glob("objects/??/*"):
+        oid = path.parent.name + path.name
+        path.rename(tmp_path / "away")
+        with pytest.raises(CheckFailedError, match=f"org/my-kernel is damaged: refs/.*{oid}, which is no"):
+            pack(folder, tmp_path / "x.tar")
+        (tmp_path / "away").rename(path)
+    pack(folder, tmp_path / "x.tar")
+
+
+def test_a_name_that_an_index_made_up_is_found(folder: Path, tmp_path: Path) -> None:
+    """With every checksum as it should be."""
+    packed(folder)
+    (index,) = (folder / GIT).glob("objects/pack/*.idx")
+    text = index.read_bytes()
+    at = 8 + 4 * 256 + 19  # of the last byte of the first name
+    text = text[:at] + bytes([text[at] ^ 1]) + text[at + 1 : -20]
+    index.chmod(0o644)
+    index.write_bytes(text + hashlib.sha1(text, usedforsecurity=False).digest())
+    with pytest.raises(CheckFailedError, match=DAMAGED.format("objects/pack/")):
+        pack(folder, tmp_path / "x.tar")
+
+
+def archived(folder: Path, file: Path) -> Path:
+    """As one that packs without a look."""
+    members = {name: Member(path.stat().st_size, hash_file(path)) for name, path in _carried(folder)}
+    with file.open("wb") as archive:
+        _write(archive, folder, members)
+    return file
+
+
+@pytest.mark.parametrize("gc", [False, True])
+def test_of_an_archive_with_damage_nothing_is_unpacked(folder: Path, tmp_path: Path, gc: bool) -> None:  # noqa: FBT001
+    """Nor is the repository before it; and one that lacks an object is damaged, too."""
+    if gc:
+        packed(folder)
+    path = stored(folder)[0]
+    for _ in damages(path):
+        archive = archived(folder, tmp_path / "x.tar")
+        with pytest.raises(CheckFailedError, match=DAMAGED.format("objects/")):
+            unpack(archive, tmp_path / "in")
+    path.unlink()
+    archive = archived(folder, tmp_path / "x.tar")
+    with pytest.raises(CheckFailedError, match=r"org/my-kernel is damaged: ") as raised:
+        unpack(archive, tmp_path / "in")
+    assert raised.value.problems[0].where == str(tmp_path / "x.tar")
+    assert not list((tmp_path / "in/kernels").iterdir())
+
+
+@pytest.mark.parametrize("gc", [False, True])
+def test_nothing_is_joined_with_a_repository_that_is_damaged(folder: Path, tmp_path: Path, gc: bool) -> None:  # noqa: FBT001
+    archive = archived(folder, tmp_path / "x.tar")
+    unpack(archive, tmp_path / "in")
+    if gc:
+        packed(tmp_path / "in")
+    for path in (stored(tmp_path / "in")[0], stored(tmp_path / "in")[-1]):
+        for _ in damages(path):
+            with pytest.raises(CheckFailedError, match=DAMAGED.format("(objects|lfs)/")) as raised:
+                unpack(archive, tmp_path / "in")
+            assert raised.value.problems[0].where == str(tmp_path / "in" / GIT)
+    unpack(archive, tmp_path / "in")
+
+
+def test_a_config_that_is_none_is_written_anew(folder: Path, tmp_path: Path) -> None:
+    """A clone used to fail."""
+    config = folder / GIT / "config"
+    for text in (b"\xff[[", b"[core\n", b"\0" * 9, b"[core]\n\tbare = true\n[gc]\n\tauto = 0\n"):
+        config.write_bytes(text)
+        with serve(folder) as hub:
+            done = run("git", "clone", "-q", f"{hub.url}/kernels/org/my-kernel", tmp_path / f"clone{len(text)}")
+        assert done.returncode == 0, done.stderr
+    assert b"auto = 0" in config.read_bytes(), "one that git reads stays"
