@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from hubkernels.errors import EnvironmentLacksError, Problem
 from hubkernels.host.files import disk_errors, hash_file, write_atomically
+from hubkernels.hub.waiting import endpoint_errors
 from hubkernels.model.digest import is_bytecode
 from hubkernels.model.lock import Files, Pin
 
@@ -17,7 +18,8 @@ from hubkernels.model.lock import Files, Pin
 def hub_cache() -> Path:
     """The folder of the Hub's client, as its own variables say."""
     try:
-        from huggingface_hub import constants  # noqa: PLC0415 - an extra
+        with endpoint_errors():
+            from huggingface_hub import constants  # noqa: PLC0415 - an extra
     except ImportError as error:
         what = "pinned kernels need the Hub's client, huggingface_hub"
         raise EnvironmentLacksError(Problem(what, hint="pip install 'hubkernels[client]'")) from error

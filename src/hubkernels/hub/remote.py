@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from hubkernels.errors import EnvironmentLacksError, HubRefusedError, Problem
+from hubkernels.errors import EnvironmentLacksError, HubRefusedError, InputError, Problem
 from hubkernels.hub.changes import Changes, RemoteFile
 from hubkernels.hub.offer import Content
+from hubkernels.hub.waiting import PATIENCE, GaveUpError, bound_waiting, endpoint_errors
 
 if TYPE_CHECKING:
     from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationCopy, CommitOperationDelete, HfApi
@@ -203,14 +204,22 @@ class Remote:
         """An answer of the client's; what it raises names the repository and the way out. A busy Hub is asked again."""
         from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError  # noqa: PLC0415 - an extra
 
+        if pauses_s == _PAUSES_S:
+            PATIENCE.forget()
         try:
             return call()
+        except GaveUpError as error:
+            raise self._unreachable(error) from error
         except HfHubHTTPError as error:
             if not pauses_s or _status(error) not in _BUSY:
                 raise self._refused(error, branch) from error
             time.sleep(_wished_s(error) or pauses_s[0])
         except (ConnectionError, LocalEntryNotFoundError) as error:
             raise self._unreachable(error) from error
+        except OSError as error:
+            raise self._broken_off(error) from error
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+            raise self._no_hub(error) from error
         except Exception as error:
             if type(error).__module__.partition(".")[0] not in {"httpx", "httpx2", "httpcore"}:
                 raise
@@ -220,6 +229,23 @@ class Remote:
     def _unreachable(self, error: Exception) -> EnvironmentLacksError:
         hint = "is HF_ENDPOINT right, and the network there? HF_HUB_OFFLINE must not be set"
         return EnvironmentLacksError(Problem(f"the Hub cannot be reached: {error}", self._api.endpoint, hint))
+
+    def _broken_off(self, error: OSError) -> EnvironmentLacksError:
+        if error.errno is None:  # the client's own word for a file that is shorter than it was said to be
+            what = f"the Hub broke off: {str(error).splitlines()[0] if str(error) else 'a download is not whole'}"
+            return EnvironmentLacksError(Problem(what, self._api.endpoint, "try again"))
+        from huggingface_hub import constants  # noqa: PLC0415 - an extra
+
+        folder = self._cache or constants.HF_HUB_CACHE
+        hint = "free some space, or name another folder with HF_HOME (of kernels: KERNELS_CACHE)"
+        what = f"the cache of the Hub's client cannot be written: {error.strerror}"
+        return EnvironmentLacksError(Problem(what, str(error.filename or folder), hint))
+
+    def _no_hub(self, error: Exception) -> EnvironmentLacksError:
+        """What the client raises where the answer is not what a Hub says: the page of a network's login, say."""
+        what = f"the answer is not one of a Hub: {type(error).__name__}: {error}"
+        hint = "that is no Hub, or something stands before it: is HF_ENDPOINT right, does a proxy or a login answer?"
+        return EnvironmentLacksError(Problem(what, self._api.endpoint, hint))
 
     def _refused(self, error: Exception, branch: str | None) -> HubRefusedError:
         status = _status(error)
@@ -278,8 +304,12 @@ _WAYS_OUT = {
 
 def _client(token: str | None) -> HfApi:
     try:
-        from huggingface_hub import HfApi  # noqa: PLC0415 - an extra
+        with endpoint_errors():
+            from huggingface_hub import HfApi, get_token  # noqa: PLC0415 - an extra
     except ImportError as error:
         what = "publishing needs the Hub's client, huggingface_hub"
         raise EnvironmentLacksError(Problem(what, hint="pip install 'hubkernels[client]'")) from error
+    if not ((token or get_token()) or "").isascii():
+        raise InputError(Problem("the token of the Hub is none: it has other than ASCII", "HF_TOKEN", "hf_..."))
+    bound_waiting()
     return HfApi(token=token, library_name="hubkernels")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from hubkernels.errors import CheckFailedError, EnvironmentLacksError, InputError, Problem
-from hubkernels.host.files import read_errors, write_atomically
+from hubkernels.host.files import read_errors, read_regular, write_atomically
 from hubkernels.hub.sign_bundle import SignatureBundle, read_bundle, write_bundle
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def make_key(file: Path, kind: KeyType, password: str | None) -> Path:
         key = ed25519.Ed25519PrivateKey.generate()
     locked: serialization.KeySerializationEncryption = serialization.NoEncryption()
     if password:
-        locked = serialization.BestAvailableEncryption(password.encode())
+        locked = serialization.BestAvailableEncryption(os.fsencode(password))
     pem = serialization.Encoding.PEM
     private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, locked)
     public = key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
@@ -116,11 +116,11 @@ def read_signer(file: Path, password: str | None) -> KeySigner:
     from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - an extra, and slow
 
     with read_errors(file):
-        content = file.read_bytes()
+        content = read_regular(file)
         if file.stat().st_mode & _OTHERS:
             raise InputError(Problem("others may read the private key", str(file), f"chmod 600 {file}"))
     try:
-        key = _known_private(serialization.load_pem_private_key(content, password.encode() if password else None))
+        key = _known_private(serialization.load_pem_private_key(content, os.fsencode(password) if password else None))
     except TypeError as error:  # what cryptography says of a password that is missing, or one too many
         asked = f"the key has a password: set {PASSWORD}" if not password else f"the key has none: unset {PASSWORD}"
         raise InputError(Problem("the private key cannot be read", str(file), asked)) from error

@@ -10,7 +10,7 @@ from typing import Any
 import tomli
 
 from hubkernels.errors import InputError, Problem, did_you_mean
-from hubkernels.host.files import read_errors
+from hubkernels.host.files import read_errors, read_regular
 from hubkernels.hub.sign_key import PublicKey, read_public
 from hubkernels.hub.sign_trust import GITHUB, Workflow
 
@@ -36,7 +36,7 @@ def read_policy(file: Path | None = None) -> Policy:
     """The policy of a file; without one, what the stock client trusts. Raises InputError with all that is wrong."""
     file = file or _DEFAULT
     with read_errors(file):
-        content = file.read_bytes()
+        content = read_regular(file)
     try:
         table = tomli.loads(content.decode())
     except ValueError as error:
@@ -90,7 +90,7 @@ def _is_texts(value: object) -> bool:
 def _key(entry: Mapping[str, str], file: Path) -> PublicKey:
     path = file.parent / entry["file"] if "file" in entry else file
     with read_errors(path):
-        pem = entry["pem"].encode() if "pem" in entry else path.read_bytes()
+        pem = entry["pem"].encode() if "pem" in entry else read_regular(path)
     try:
         return read_public(pem)
     except ValueError as error:
