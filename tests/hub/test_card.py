@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hubkernels.config import load_project
+from hubkernels.errors import InputError
+from hubkernels.hub.card import CardFacts
+from hubkernels.hub.card_template import card_of
+from hubkernels.hub.described import describe
 from hubkernels.model.digest import digest_folder, hash_digest
-from tests.conftest import REPOSITORY, Cli
-from tests.hub.conftest import CPU, CUDA, OWNER, REPO, Serve, Served, commit_all
+from hubkernels.model.project import Package
+from tests.conftest import REPOSITORY, Cli, write_noarch
+from tests.hub.conftest import CPU, CUDA, HUB, OWNER, REPO, Serve, Served, commit_all
 from tests.hub.test_publish import Publish, change, commits, done, head, publish, tree
 
 pytest.importorskip("torch", reason="what is published is loaded back")
@@ -141,6 +148,67 @@ def test_a_project_has_a_card_of_its_own(serve: Serve, project: Path, publish: P
     change(project, cli)
     ran = done(publish(hub, project, "--json"))
     assert card(hub) == (f"---\nlicense: apache-2.0\n---\n{REPO} 1 {ran['commit']}\n- DATA\n- answer\n[] False\n")
+
+
+BAD = {
+    "{% for x %}": "2: ",
+    "{{ version.a.b }}": "2",
+    "{{ nope }}": "2\n  hint: there are repo_id, version, functions,",
+    "{{ 1 / 0 }}": "2",
+    "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}": "",
+    "{{ '\\ud800' }}": "",
+    "{% include 'x' %}": "2",
+    "{{ 'x' * 9999999 }}": "",
+    "{{ ''.__class__.__mro__ }}": "2",
+}
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Package:
+    return load_project(write_noarch(tmp_path / "project", "my-table", top=HUB)).packages[0]
+
+
+def facts() -> CardFacts:
+    return CardFacts("org/my-table", "0" * 40, "v1", 1, "Apache-2.0", "", ())
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_a_template_that_cannot_be_filled_is_named_with_its_line(package: Package, text: str) -> None:
+    file = package.root / "CARD.md"
+    file.write_text(f"# card\n{text}\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"CARD\.md ") as raised:
+        card_of(package)(facts())
+    assert BAD[text].removesuffix(": ") in str(raised.value)
+
+
+def test_front_matter_that_is_none_is_refused(package: Package) -> None:
+    """The Hub refuses it, when the builds are there."""
+    (package.root / "CARD.md").write_text("---\na: b\nlicense: [\n---\n# card\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"front matter of CARD\.md, filled, is no YAML(.|\n)*CARD\.md:4"):
+        card_of(package)(facts())
+
+
+def test_a_card_of_its_own_is_a_file_of_the_project(package: Package, tmp_path: Path) -> None:
+    card, other = package.root / "CARD.md", tmp_path / "other"
+    other.write_text("secret", encoding="utf-8")
+    for make, reason in (
+        (lambda: card.symlink_to(other), "is a link out of the project"),
+        (lambda: card.symlink_to("nothing"), "cannot be read: No such file"),
+        (lambda: os.mkfifo(card), "cannot be read: is no regular file"),
+        (lambda: card.write_bytes(b"one\n\xff"), r"is not UTF-8\n  --> .*:2"),
+    ):
+        make()
+        with pytest.raises(InputError, match=f"CARD.md {reason}"):
+            card_of(package)
+        card.unlink()
+    card.mkdir()
+    with pytest.raises(InputError, match=r"CARD\.md cannot be read"):
+        card_of(package)
+
+
+def test_half_a_character_in_a_docstring_makes_a_card() -> None:
+    said = describe({"__init__.py": b'"""About \\ud800 it."""\n'})
+    assert said.about == "About ? it."
 
 
 @pytest.mark.parametrize("text", ["{% for x %}", "{{ version.a.b }}"])

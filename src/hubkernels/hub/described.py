@@ -50,13 +50,14 @@ def first_paragraph(text: str) -> str:
     body = re.sub(r"\A---\n.*?\n---\n", "", text, flags=re.DOTALL)
     body = re.sub(r"^```.*?^```", "", body, flags=re.DOTALL | re.MULTILINE)
     paragraphs = (part.strip() for part in re.split(r"\n\s*\n", body))
-    return next((" ".join(part.split()) for part in paragraphs if part and not _NO_PROSE.match(part)), "")
+    found = next((" ".join(part.split()) for part in paragraphs if part and not _NO_PROSE.match(part)), "")
+    return found.encode(errors="replace").decode()  # a string of Python may have halves of a character
 
 
 def _parse(content: bytes) -> ast.Module | None:
     try:
         return ast.parse(content)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
 

@@ -43,7 +43,7 @@ def names_of(init: bytes) -> frozenset[str] | None:
     """The texts of ``__all__``; None where it is no plain list of them, or is not there."""
     try:
         body = ast.parse(init).body
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     values = [
         node.value
@@ -52,7 +52,7 @@ def names_of(init: bytes) -> frozenset[str] | None:
     ]
     try:
         return frozenset(map(str, ast.literal_eval(values[-1]))) if values else None
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError, MemoryError):
         return None
 
 

@@ -75,7 +75,11 @@ def prepare_card(package: Package, publication: Publication, repo_id: str) -> Sh
 def _about_in_readme(package: Package) -> str:
     """That of a workspace is about all of its packages."""
     readme = package.root / CARD
-    return first_paragraph(readme.read_text(encoding="utf-8")) if readme.is_file() and not package.home else ""
+    return (
+        first_paragraph(readme.read_text(encoding="utf-8", errors="replace"))
+        if readme.is_file() and not package.home
+        else ""
+    )
 
 
 def publish_card(
