@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from hubkernels.errors import EnvironmentLacksError, InputError
-from hubkernels.hub import remote as module
 from hubkernels.hub.remote import Remote
 from hubkernels.hub.sign_key import read_signer
+from hubkernels.hub.waiting import PATIENCE
 from tests.hub.conftest import Serve, Verb
 
 
@@ -68,7 +68,7 @@ def test_a_hub_that_is_broken_for_good_is_given_up_on(monkeypatch: pytest.Monkey
 
 def test_a_hub_that_says_nothing_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     found = at("")
-    monkeypatch.setattr(module.PATIENCE, "_silent_s", 0.2)
+    monkeypatch.setattr(PATIENCE, "_silent_s", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         found = at(f"http://127.0.0.1:{silent.getsockname()[1]}")
         with pytest.raises(EnvironmentLacksError, match="cannot be reached"):
