@@ -15,6 +15,11 @@ from typing import Any
 
 import pytest
 
+from hubkernels.cli.options import open_target
+from hubkernels.errors import InputError
+from hubkernels.hub.offer import read_offer
+from hubkernels.hub.prepare import Wishes, prepare
+from hubkernels.hub.refusals import local_reasons
 from tests.conftest import Cli, Ran, environment
 from tests.hub.conftest import (
     CI,
@@ -360,6 +365,38 @@ def test_the_summary_is_written_in_the_form_of_upstream(
     assert found["url"] == f"{hub.url}/kernels/{REPO}"
 
 
+def test_the_summary_goes_into_what_is_no_file_and_through_a_link(
+    serve: Serve, project: Path, publish: Publish, tmp_path: Path
+) -> None:
+    """They were replaced: as root, by `--output-json /dev/full`, a device of the machine."""
+    hub, pipe = serve(), tmp_path / "pipe"
+    os.mkfifo(pipe)
+    handle = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)  # both ends, so that nobody waits
+    assert publish(hub, project, "--output-json", str(pipe)).code == 0
+    assert pipe.is_fifo()
+    assert json.loads(os.read(handle, 1 << 16))["status"] == "uploaded"
+    os.close(handle)
+    (tmp_path / "link").symlink_to(tmp_path / "led-to.json")
+    assert publish(hub, project, "--output-json", str(tmp_path / "link")).code == 0
+    assert json.loads((tmp_path / "led-to.json").read_text())["status"] == "no_changes"
+    assert (tmp_path / "link").is_symlink()
+    shown = publish(hub, project, "--quiet", "--output-json", "/dev/stdout")
+    assert json.loads(shown.out)["status"] == "no_changes"
+
+
+@pytest.mark.parametrize("name", ["publish", "release"])
+@pytest.mark.parametrize(("file", "what"), [("nowhere/x.json", "there is no folder"), ("", "is a folder")])
+def test_a_place_for_the_summary_is_looked_at_first(  # noqa: PLR0913, PLR0917 - fixtures and cases
+    serve: Serve, project: Path, verb: Verb, tmp_path: Path, name: str, file: str, what: str
+) -> None:
+    """The folder was made unasked, or the file found not to be one after the commit."""
+    hub = serve()
+    ran = verb(hub, name, "--project", project, "--output-json", str(tmp_path / file))
+    assert (ran.code, what in ran.err) == (2, True), ran.err
+    assert not (tmp_path / "nowhere").exists()
+    assert hub.ask("GET", f"/api/kernels/{REPO}", token=OWNER).status == 404
+
+
 def test_a_private_repository_is_private(serve: Serve, project: Path, publish: Publish) -> None:
     hub = serve()
     done(publish(hub, project, "--json", "--private"))
@@ -526,15 +563,24 @@ def test_two_who_make_a_branch_at_once_keep_each_other_s_variants(
     assert {theirs, f"build/{CPU}/op.py"} <= tree(hub)
 
 
-def test_a_branch_that_a_killed_publisher_made_keeps_nothing_of_main(
-    serve: Serve, project: Path, publish: Publish
-) -> None:
+def test_a_branch_that_was_there_keeps_the_variants_of_others(serve: Serve, project: Path, publish: Publish) -> None:
+    """Also where it is what main is: that does not tell who made it, and they were deleted."""
     hub = serve()
     hub.api().create_repo(REPO, repo_type="kernel")
-    hub.api().upload_file(path_or_fileobj=b"1", path_in_repo="build/old/x.py", repo_id=REPO, repo_type="kernel")
+    hub.api().upload_file(path_or_fileobj=b"1", path_in_repo="build/other/x.py", repo_id=REPO, repo_type="kernel")
     hub.api().create_branch(REPO, branch="v1", repo_type="kernel")
+    assert done(publish(hub, project, "--json"))["deleted"] == []
+    assert "build/other/x.py" in tree(hub)
+
+
+def test_a_record_there_that_cannot_be_read_does_not_block_the_branch(
+    serve: Serve, project: Path, publish: Publish
+) -> None:
+    hub, path = serve(), f"records/{CPU}/parity.json"
     done(publish(hub, project, "--json"))
-    assert "build/old/x.py" not in tree(hub)
+    deep = b"[" * 200_000
+    hub.api().upload_file(path_or_fileobj=deep, path_in_repo=path, repo_id=REPO, repo_type="kernel", revision="v1")
+    assert done(publish(hub, project, "--json"))["deleted"] == [path]
 
 
 def test_a_file_that_a_gitignore_there_leaves_out_is_missed(serve: Serve, project: Path, publish: Publish) -> None:
@@ -598,3 +644,30 @@ def test_metadata_there_that_are_no_json_are_replaced(serve: Serve, project: Pat
     hub.api().upload_file(path_or_fileobj=b"[", path_in_repo=path, repo_id=REPO, repo_type="kernel", revision="v1")
     ran = done(publish(hub, project, "--json"))
     assert (ran["status"], ran["changed"]) == ("uploaded", [path])
+
+
+@pytest.mark.parametrize("key", ["license", "kernel-depends"])
+def test_metadata_changed_by_hand_are_told_as_checks_tell_it(project: Path, key: str) -> None:
+    """It was a traceback."""
+    artifact = project / f"build/my-table/{CPU}"
+    file = artifact / "metadata.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), key: {"license": ["a"]}.get(key, 5)}), encoding="utf-8")
+    reasons = local_reasons(read_offer({CPU: artifact}), None, allow_dirty=True)
+    assert [each for each in reasons if key in each.what]
+
+
+@pytest.mark.parametrize("name", ["HEAD", "refs/heads/v1", "0" * 40, "a" * 300])
+def test_a_branch_that_no_hub_makes_is_refused_before_anything_is_made(project: Path, name: str) -> None:
+    builder, target = open_target(project, None)
+    with pytest.raises(InputError, match="is no name for a branch"):
+        prepare(builder, target.packages[0], Wishes(branch=name))
+
+
+def test_a_backslash_in_a_file_name_is_refused_by_us(project: Path) -> None:
+    artifact = project / f"build/my-table/{CPU}"
+    file = artifact / "metadata.json"
+    metadata = json.loads(file.read_text())
+    metadata["digest"]["files"]["a\\b"] = ""
+    file.write_text(json.dumps(metadata), encoding="utf-8")
+    with pytest.raises(InputError, match="backslash"):
+        read_offer({CPU: artifact})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -227,6 +228,17 @@ def test_an_archive_brings_a_hub_to_another_place(site: Site, archive: Path, ser
     assert head(other, "v1", "org/top") == top
     other.check("kernels/org/top")
     assert loaded(other, top, tmp_path / "home") == "40\n"
+
+
+def test_an_archive_replaces_no_pipe_and_goes_through_a_link(site: Site, archive: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    ran = site.cli("hub", "pack", tmp_path / "pipe", tmp_path / "out")
+    assert (ran.code, "is no regular file" in ran.err) == (3, True), ran.err
+    assert (tmp_path / "pipe").is_fifo()
+    (tmp_path / "link").symlink_to("led-to.tar")
+    assert site.cli("hub", "pack", tmp_path / "link", tmp_path / "out").code == 0
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "led-to.tar").read_bytes() == archive.read_bytes()
 
 
 def test_the_same_folder_gives_the_same_archive(site: Site, archive: Path, tmp_path: Path) -> None:

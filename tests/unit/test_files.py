@@ -86,6 +86,17 @@ def test_a_failing_write_leaves_the_old_file_and_no_other(tmp_path: Path, monkey
     assert target.read_text() == "old"
 
 
+def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
+    """Run by root, a write to /dev/full took the device away."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    for name in ("pipe", "link"):
+        with pytest.raises(EnvironmentLacksError, match=rf"cannot write .*/{name}: is no regular file"):
+            write_atomically(tmp_path / name, b"new")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "pipe"]
+    assert (tmp_path / "pipe").is_fifo()
+
+
 def test_a_folder_is_replaced_whole(tmp_path: Path) -> None:
     for name in ("new", "target", "scratch"):
         (tmp_path / name).mkdir()

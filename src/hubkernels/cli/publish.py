@@ -14,7 +14,7 @@ import typer
 from hubkernels.cli.build import Quiet, build
 from hubkernels.cli.console import note, say, say_json
 from hubkernels.cli.options import HERE, Json, Packages, ProjectFolder, Variants, open_target
-from hubkernels.errors import InputError, Problem
+from hubkernels.errors import EnvironmentLacksError, InputError, Problem
 
 if TYPE_CHECKING:
     from hubkernels.hub.deliver import Delivery
@@ -73,6 +73,7 @@ def publish(  # noqa: PLR0913, PLR0917 - one parameter an option
     from hubkernels.hub.order import make_orders  # noqa: PLC0415
     from hubkernels.hub.prepare import Wishes  # noqa: PLC0415
 
+    refuse_unwritable(output_json)
     wishes = Wishes(
         tuple(variant or ()),
         repo_id,
@@ -107,6 +108,7 @@ def publish(  # noqa: PLR0913, PLR0917 - one parameter an option
 @wraps(publish)
 def build_and_publish(**options: Any) -> None:  # noqa: ANN401 - those of publish
     """Build what has changed, then publish it."""
+    refuse_unwritable(options["output_json"])
     build(options["packages"], options["variant"], options["project"], quiet=options["quiet"] or options["json"])
     publish(**options)
 
@@ -157,7 +159,41 @@ def _tell_card(repo_id: str, shown: Shown) -> None:
     say(f"{repo_id} main: {words[shown.status]}")
 
 
-def write_results(file: Path, value: object) -> None:
-    from hubkernels.host.files import write_atomically  # noqa: PLC0415 - `--help` does without
+def refuse_unwritable(file: Path | None) -> None:
+    """Before anything is done: when it is, nobody must lose what was done for want of a place to write it."""
+    from hubkernels.host.files import disk_errors, is_special  # noqa: PLC0415 - `--help` does without
 
-    write_atomically(file, (json_format.dumps(value, indent=2) + "\n").encode())
+    if file is None:
+        return
+    with disk_errors(file):
+        special, folder = is_special(file), Path(os.path.realpath(file)).parent
+    if file.is_dir() or not (special or folder.is_dir()):
+        what = f"{file} is a folder" if file.is_dir() else f"there is no folder {folder}"
+        raise InputError(Problem(what, "--output-json", "name a file in a folder that is there"))
+    if not os.access(file if special else folder, os.W_OK):
+        raise EnvironmentLacksError(Problem(f"{file} cannot be written", "--output-json", "name another file"))
+
+
+def write_results(file: Path, value: object) -> None:
+    """What a link leads to is written, and the link stays; a pipe or a device, such as /dev/stdout, is written into."""
+    from hubkernels.host.files import (  # noqa: PLC0415 - `--help` does without
+        disk_errors,
+        is_special,
+        place_to_write,
+        write_atomically,
+    )
+
+    text = json_format.dumps(value, indent=2)
+    if _is_stdout(file):  # opened anew, a file behind it would be cut off
+        say(text)
+        return
+    with disk_errors(file):
+        if is_special(file):
+            file.write_bytes(f"{text}\n".encode())
+            return
+        place = place_to_write(file)
+    write_atomically(place, f"{text}\n".encode())
+
+
+def _is_stdout(file: Path) -> bool:
+    return str(file) in {"/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"}

@@ -28,6 +28,7 @@ from hubkernels.cli.publish import (
     Sign,
     SignKey,
     chosen_signer,
+    refuse_unwritable,
     tell_delivery,
     write_results,
 )
@@ -67,6 +68,7 @@ def release(  # noqa: PLR0913, PLR0917 - one parameter an option
     from hubkernels.release.release import Release  # noqa: PLC0415
     from hubkernels.release.steps import gather  # noqa: PLC0415
 
+    refuse_unwritable(output_json)
     builder, target = open_target(project, packages, settings(jobs, memory))
     signer = chosen_signer(sign_key, keyless=sign)
     wishes = Wishes(private=private, allow_dirty=allow_dirty, signer=signer, dry_run=dry_run, with_card=not no_card)

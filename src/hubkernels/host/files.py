@@ -224,9 +224,34 @@ def json_object(content: bytes) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def is_special(path: Path) -> bool:
+    """Whether something is there that is no file to be replaced, or leads to it: a folder, a device, a pipe.
+
+    Raises OSError where that cannot be told.
+    """
+    try:
+        return not S_ISREG(path.stat().st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def place_to_write(path: Path) -> Path:
+    """Where what is written to a path belongs: a link stays, and leads there. Raises OSError for what is no file."""
+    _refuse_special(path)
+    return Path(os.path.realpath(path))
+
+
+def _refuse_special(path: Path) -> None:
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if is_special(path):
+        raise OSError(errno.EINVAL, "is no regular file, and is not replaced")
+
+
 def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> None:
-    """Write a file under another name and rename it into place."""
+    """Write a file under another name and rename it into place, over a file alone."""
     with disk_errors(path):
+        _refuse_special(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:

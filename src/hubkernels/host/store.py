@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from hubkernels.host.files import disk_errors, read_regular, write_atomically
+from hubkernels.host.files import disk_errors, is_special, read_regular, write_atomically
 
 _FORM = b"hubkernels entry 1"
 _NAME = re.compile(r"[0-9a-f]{32}\.[a-z]+")
@@ -79,7 +79,11 @@ class Store:
 
     def put(self, name: str, content: bytes) -> None:
         """Add an entry, or write it anew. Raises EnvironmentLacksError where that cannot be."""
-        write_atomically(self._path(name), _header(name, content) + content)
+        path = self._path(name)
+        with contextlib.suppress(OSError):
+            if is_special(path):  # the folder is ours: damage gives way
+                path.unlink()
+        write_atomically(path, _header(name, content) + content)
         self.grown = True
 
     def usage(self) -> Usage:

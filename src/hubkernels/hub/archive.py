@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from hubkernels.errors import CheckFailedError, InputError, Problem
-from hubkernels.host.files import disk_errors, hash_file, read_errors, read_json_object
+from hubkernels.host.files import disk_errors, hash_file, place_to_write, read_errors, read_json_object
 from hubkernels.hub.local.adopt import opened, take_in
 from hubkernels.hub.local.hub import Hub
 from hubkernels.hub.local.names import KINDS, RepoId
@@ -61,18 +61,20 @@ def pack(folder: Path, file: Path) -> Carried:
     """
     if not folder.is_dir():
         raise InputError(Problem("there is no such folder", str(folder), "`kernel-builder hub pull` makes one"))
+    with disk_errors(file):
+        target = place_to_write(file)
     with opened(folder) as hub:
         for place in _repositories(folder):
             repo, _ = _place(f"{place.relative_to(folder).as_posix()}/hub.json")
             _check(place, repo, hub, str(place), "nothing was packed: delete it and pull it again, or take a copy")
         members = {name: Member(path.stat().st_size, hash_file(path)) for name, path in _carried(folder)}
         with disk_errors(file):
-            handle, scratch = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+            handle, scratch = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
             try:
                 with os.fdopen(handle, "wb") as archive:
                     _write(archive, folder, members)
                 Path(scratch).chmod(0o644)
-                Path(scratch).replace(file)
+                Path(scratch).replace(target)
             except BaseException:
                 Path(scratch).unlink(missing_ok=True)
                 raise

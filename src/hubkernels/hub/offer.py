@@ -116,6 +116,10 @@ def _read(tag: str, folder: Path) -> Offered:
     if hidden:
         what = f"{tag} has hidden files, which are never published: {', '.join(hidden)}"
         raise InputError(Problem(what, str(folder), "remove them and build again"))
+    odd = [name for name in files if "\\" in name]
+    if odd:
+        what = f"{tag} has files that no Hub takes, with a backslash in their names: {', '.join(odd)}"
+        raise InputError(Problem(what, str(folder), "give them other names and build again"))
     return found
 
 

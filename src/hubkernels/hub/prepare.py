@@ -15,8 +15,11 @@ from hubkernels.hub.records import records_to_send
 from hubkernels.hub.refusals import local_reasons
 from hubkernels.hub.remote import RepoType
 from hubkernels.hub.sign import Signer
-from hubkernels.model.client import REPO_ID, REPO_RULE, is_branch
+from hubkernels.model.client import COMMIT, REPO_ID, REPO_RULE, is_branch
 from hubkernels.model.project import Package
+
+_LONGEST_BRANCH = 200
+"""Bytes: a branch is a file on a Hub's disk, and gets a lock beside it."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,9 @@ def prepare(builder: Builder, package: Package, wishes: Wishes) -> Publication:
     branch = wishes.branch or package.branch
     if branch is not None and not is_branch(branch):
         raise InputError(Problem(f"{branch} is not the name of a git branch", hint="leave --branch out"))
+    if branch is not None and _is_taken_for_another(branch):
+        what = f"{branch} is no name for a branch: it is long, or reads as something else of git's"
+        raise InputError(Problem(what, hint="leave --branch out"))
     problems = list(local_reasons(offered, branch, allow_dirty=wishes.allow_dirty))
     if not wishes.allow_dirty:
         problems += _outdated(builder, package, offered)
@@ -75,6 +81,12 @@ def prepare(builder: Builder, package: Package, wishes: Wishes) -> Publication:
     more = {**_benchmarks(package), **records_to_send(offered)}
     where = branch or f"v{version}"
     return Publication(offered, where, more, wishes.private, wishes.as_pull_request, wishes.signer)
+
+
+def _is_taken_for_another(branch: str) -> bool:
+    """A Hub refuses these when the repository is made already."""
+    odd = branch == "HEAD" or branch.startswith("refs/") or COMMIT.fullmatch(branch)
+    return bool(odd) or len(branch.encode(errors="replace")) > _LONGEST_BRANCH
 
 
 def _strays(builder: Builder, package: Package, offered: Sequence[Offered]) -> Iterator[Problem]:

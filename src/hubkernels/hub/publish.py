@@ -105,7 +105,7 @@ def _publish_once(publication: Publication, remote: Remote) -> Published:
     changes = _changes(publication, remote, look)  # refuses before anything is made
     if look.head is None:
         _make_branch(publication, remote)
-        look = _look(publication, remote)
+        look = _just_made(publication, _look(publication, remote))
         changes = _changes(publication, remote, look)
     if look.head is None:
         raise RaceLostError(Problem(f"{publication.branch} of {remote.repo_id} was deleted meanwhile", remote.url))
@@ -151,9 +151,17 @@ def _published(  # noqa: PLR0913, PLR0917 - the parts of the result
 def _look(publication: Publication, remote: Remote) -> _Look:
     branches = remote.branches() or {}
     head, start = branches.get(publication.branch), branches.get(MAIN)
-    if head is not None:  # a branch that still is what main is has nothing of its own: who made it was killed
-        return _Look(head, new=publication.branch != MAIN and head == start, files=remote.files(head))
+    if head is not None:
+        return _Look(head, new=False, files=remote.files(head), start=start)
     return _Look(None, new=True, files=remote.files(start) if start else {}, start=start)
+
+
+def _just_made(publication: Publication, look: _Look) -> _Look:
+    """A branch that this run made has nothing of its own, unless another was quick and committed to it.
+
+    One that was there before may be another's, also where it still is what main is.
+    """
+    return replace(look, new=look.head == look.start and publication.branch != MAIN) if look.head else look
 
 
 def _make_branch(publication: Publication, remote: Remote) -> None:

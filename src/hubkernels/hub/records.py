@@ -25,6 +25,9 @@ RECORDS = "records"
 """The folder of a repository whose folders have the records of a variant each."""
 
 PARITY, BENCH = "parity.json", "bench.json"
+_LISTS = {PARITY: "rows", BENCH: "records"}
+"""What each kind of record is a list of."""
+
 SCHEMA = 1
 
 
@@ -85,7 +88,11 @@ def installed(name: str) -> str | None:
 def records_beside(offered: Offered) -> dict[str, bytes]:
     """The records of just these bytes, by name; each is read once, so that what is sent is what was looked at."""
     found = {name: _read(records_of(offered.folder) / name) for name in (PARITY, BENCH)}
-    return {name: content for name, content in found.items() if belongs_to(content, digest_of(offered))}
+    return {
+        name: content
+        for name, content in found.items()
+        if belongs_to(content, digest_of(offered)) and isinstance(json_object(content).get(_LISTS[name]), list)
+    }
 
 
 def _read(path: Path) -> bytes:

@@ -12,9 +12,13 @@ from hubkernels.model.client import COMMIT, LICENSES
 
 
 def local_reasons(offered: Sequence[Offered], branch: str | None, *, allow_dirty: bool) -> tuple[Problem, ...]:
-    """Every reason in the artifacts themselves. branch: the one that was asked for."""
+    """Every reason in the artifacts themselves. branch: the one that was asked for.
+
+    Of artifacts that are not as they should be, that alone: the other rules read what may be anything there.
+    """
+    if unfit := tuple(_unfit(offered)):
+        return unfit
     rules: Iterable[Iterator[Problem]] = (
-        _unfit(offered),
         _mixed(offered),
         _other_branch(offered, branch),
         _unpinned(offered),

@@ -17,6 +17,7 @@ from hubkernels.model.project import KernelDependency
 
 LOCK = "kernels.lock"
 _HASHES = ".hashes.json"
+_ALGORITHM = "sha256"
 _FORM = 1
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -78,7 +79,7 @@ def dependency_to_json(dependency: KernelDependency) -> dict[str, Any]:
 def hashes_text(files: Mapping[str, Files]) -> str:
     """kernels.hashes.json."""
     kernels = {key: dict(sorted(files[key].items())) for key in sorted(files)}
-    return json.dumps({"form": _FORM, "algorithm": "sha256", "kernels": kernels}, indent=2, ensure_ascii=False) + "\n"
+    return json.dumps({"form": _FORM, "algorithm": _ALGORITHM, "kernels": kernels}, indent=2, ensure_ascii=False) + "\n"
 
 
 def read_pins(text: bytes, where: str) -> tuple[Pin, ...]:
@@ -117,7 +118,8 @@ def read_dependency(found: object, where: str) -> KernelDependency:
 def read_hashes(text: bytes, where: str) -> dict[str, Files]:
     """What stands beside a lock, by `Pin.key`. Raises InputError."""
     found = _json(text, where)
-    kernels = found.get("kernels") if isinstance(found, dict) and found.get("form") == _FORM else None
+    known = isinstance(found, dict) and (found.get("form"), found.get("algorithm")) == (_FORM, _ALGORITHM)
+    kernels = found.get("kernels") if known else None
     if not isinstance(kernels, dict) or not all(map(_is_files, kernels.values())):
         raise _wrong("these are no hashes of kernels", where)
     return kernels
