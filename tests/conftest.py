@@ -250,6 +250,7 @@ COSTS = {
     "client": ("compiler", "torch"),
     "ops": ("compiler", "torch"),
     "hub": ("server",),
+    "sdk": ("index",),
     "sanitizers": ("compiler", "torch", "slow"),
 }
 """Markers of whole folders; unit and golden cost nothing."""

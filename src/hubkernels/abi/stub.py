@@ -56,6 +56,10 @@ def shared_object(cpu: str, soname: str, symbols: Sequence[Export]) -> bytes:
         table.append(struct.pack("<IBBHQQ", strings.add(symbol.name), _GLOBAL | _TYPES[symbol.kind], 0, _TEXT, 0, 0))
     definitions = _definitions(soname, versions, strings)
     text = bytes(strings.content)
+    versioning = (
+        _Section(".gnu.version", _VERSYM, struct.pack(f"<{len(numbers)}H", *numbers), link=3, entry=2),
+        _Section(".gnu.version_d", _VERDEF, definitions, link=2, info=len(versions) + 1),
+    )
     dynamic = ((_DT_SONAME, name), (_DT_STRTAB, 0), (_DT_SYMTAB, 0), (_DT_STRSZ, len(text)), (_DT_SYMENT, 24))
     return _file(
         CPUS[cpu].elf,
@@ -64,8 +68,7 @@ def shared_object(cpu: str, soname: str, symbols: Sequence[Export]) -> bytes:
             _Section(".text", _NOBITS),
             _Section(".dynstr", _STRTAB, text),
             _Section(".dynsym", _DYNSYM, b"".join(table), link=2, info=1, entry=24),
-            _Section(".gnu.version", _VERSYM, struct.pack(f"<{len(numbers)}H", *numbers), link=3, entry=2),
-            _Section(".gnu.version_d", _VERDEF, definitions, link=2, info=len(versions) + 1),
+            *(versioning if symbols else ()),  # GNU ld refuses versions of nothing
             _Section(
                 ".dynamic",
                 _DYNAMIC,

@@ -1,0 +1,175 @@
+"""A folder of SDKs, each named by the hash of its tree: each is whole or not there, whoever writes, kills or removes.
+
+A tree is made below ``parts``, under a lock that the system releases when its holder dies, and then renamed. Readers
+use it where it stands, so it is removed only by `prune` and `verify`, never to make room.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from hubkernels.errors import EnvironmentLacksError, InputError
+from hubkernels.host.files import disk_errors, read_json_object, read_regular, write_atomically
+from hubkernels.model.sdk import LockedSdk, Tree, read_lock, read_sdk, sdk_to_json, tree_hash
+from hubkernels.toolchain.sdk.draft import Draft, scan
+from hubkernels.toolchain.sdk.ranges import Tell
+
+_FORM = 1
+_ABOUT, _ROOT = "about.json", "root"
+_TOUCH_S = 600.0
+_RECENT_S = 3600.0
+"""What was used within this time may be in use by a build, or be made for a lock that is not written yet."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """An SDK in the store. root: its folder. used: when it was last asked for. form: of the recipe that made it."""
+
+    sdk: LockedSdk
+    root: Path
+    used: float
+    form: int
+    tree: Tree
+
+
+class SdkStore:
+    """SDKs below ``folder``, which need not exist yet. others: stores that are read alone, and first."""
+
+    def __init__(self, folder: Path, others: Sequence[Path] = ()) -> None:
+        self.folder = folder
+        self._all = (*others, folder)
+
+    @property
+    def answers(self) -> Path:
+        return self.folder / "answers"
+
+    def find(self, tree: str) -> Path | None:
+        """The root of an SDK; None where it is not kept. Notes its use."""
+        for folder in self._all:
+            about = folder / "trees" / tree / _ABOUT
+            with contextlib.suppress(OSError):
+                if time.time() - about.stat().st_mtime > _TOUCH_S:
+                    with contextlib.suppress(OSError):  # a store that cannot be written
+                        os.utime(about)
+                return about.parent / _ROOT
+        return None
+
+    def stored(self) -> Iterator[Stored]:
+        """All that is kept, but for what does not tell what it is."""
+        for folder in self._all:
+            with contextlib.suppress(OSError):
+                for place in sorted((folder / "trees").iterdir()):
+                    if found := _stored(place):
+                        yield found
+
+    @contextlib.contextmanager
+    def part(self, key: str, tell: Tell) -> Iterator[Path]:
+        """An empty folder to work in, of this process alone as long as it lives. key: what two would make twice."""
+        place = self.folder / "parts" / hashlib.sha256(key.encode()).hexdigest()[:32]
+        with disk_errors(place):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(place.with_suffix(".lock"))
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
+                tell(f"another process is fetching {key}: waiting for it")
+                lock.acquire()
+        try:
+            with disk_errors(place):
+                shutil.rmtree(place, ignore_errors=True)
+                place.mkdir()
+            yield place
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+            lock.release()
+
+    def keep(self, draft: Draft, sdk: LockedSdk, form: int) -> Path:
+        """Take a finished tree from below `part`; its folder is named root. Tells where it is then."""
+        about = {"form": _FORM, "recipe": form, "sdk": sdk_to_json(sdk), "tree": draft.tree}
+        place, whole = self.folder / "trees" / sdk.tree, draft.folder.parent / "whole"
+        with disk_errors(place):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            whole.mkdir()
+            draft.folder.rename(whole / _ROOT)
+            (whole / _ABOUT).write_text(json.dumps(about), encoding="utf-8")
+            try:
+                whole.rename(place)
+            except OSError:
+                if not (place / _ABOUT).is_file():  # another process was first, with the same tree
+                    raise
+        return place / _ROOT
+
+    def damage(self, stored: Stored) -> tuple[str, ...]:
+        """Files that are not as they were made; a tree with any is removed, to be fetched again."""
+        now = scan(stored.root)
+        if tree_hash(now) == stored.root.parent.name:
+            return ()
+        self._remove(stored.root.parent)
+        changed = {path for path in {*now, *stored.tree} if now.get(path) != stored.tree.get(path)}
+        return tuple(sorted(changed)) or (_ABOUT,)
+
+    def note(self, lock: Path) -> None:
+        """Remember a lock, so that `prune` keeps what it names."""
+        place = self.folder / "locks" / f"{hashlib.sha256(os.fsencode(lock.absolute())).hexdigest()[:32]}.json"
+        if not place.is_file():
+            with contextlib.suppress(EnvironmentLacksError):  # a store that cannot be written has nobody who prunes it
+                write_atomically(place, json.dumps({"lock": str(lock.absolute())}).encode())
+
+    def prune(self, days: float) -> tuple[LockedSdk, ...]:
+        """Remove what no lock names and what nobody used for so many days; and what killed processes left."""
+        self._sweep()
+        named, removed = self._named(), []
+        for each in list(SdkStore(self.folder).stored()):
+            idle = time.time() - each.used
+            if idle > days * 86400 or (idle > _RECENT_S and each.sdk.tree not in named):
+                self._remove(each.root.parent)
+                removed.append(each.sdk)
+        return tuple(removed)
+
+    def _named(self) -> frozenset[str]:
+        """Trees of all locks that were noted and are still there."""
+        named: set[str] = set()
+        for place in list((self.folder / "locks").glob("*.json")):
+            lock = Path(str(read_json_object(place).get("lock")))
+            try:
+                named.update(sdk.tree for sdk in read_lock(read_regular(lock), str(lock)))
+            except FileNotFoundError:
+                place.unlink(missing_ok=True)
+            except (OSError, InputError):
+                continue
+        return frozenset(named)
+
+    def _sweep(self) -> None:
+        for place in list((self.folder / "parts").glob("*[0-9a-f]")):
+            with contextlib.suppress(Timeout, OSError), FileLock(place.with_suffix(".lock"), timeout=0):
+                shutil.rmtree(place, ignore_errors=True)
+
+    def _remove(self, place: Path) -> None:
+        """Take an entry away at once, then delete it: no reader finds half of one."""
+        grave = self.folder / "parts" / f"{os.getpid()}.{place.name[:16]}"
+        with disk_errors(place):
+            grave.parent.mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(grave, ignore_errors=True)
+            place.rename(grave)
+        shutil.rmtree(grave, ignore_errors=True)
+
+
+def _stored(place: Path) -> Stored | None:
+    about: dict[str, Any] = read_json_object(place / _ABOUT)
+    try:
+        sdk, form, tree = read_sdk(about["sdk"], str(place)), int(about["recipe"]), dict(about["tree"])
+        used = (place / _ABOUT).stat().st_mtime
+    except (KeyError, TypeError, ValueError, OSError, InputError):
+        return None
+    return Stored(sdk, place / _ROOT, used, form, tree) if sdk.tree == place.name else None

@@ -1,0 +1,145 @@
+"""Read members of a wheel, each held against the wheel's own list of hashes; what could reach beyond it is refused."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import csv
+import hashlib
+import io
+import stat
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import IO
+
+from hubkernels.errors import InputError, Problem
+from hubkernels.toolchain.sdk.ranges import RangedFile
+
+_LARGEST = 4 << 30
+"""All that is taken of one wheel, unpacked: ten times the largest there is."""
+
+_DAMAGE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    struct.error,
+    NotImplementedError,
+    ValueError,
+    RuntimeError,
+    IndexError,
+)
+"""What zipfile raises for files that are none, or are cut off or overwritten."""
+
+_ENCRYPTED = 0x1
+
+
+class DamagedWheelError(InputError):
+    """A wheel is not what it says that it is."""
+
+
+class OpenWheel:
+    """A wheel in a file that can be seeked in. record: SHA-256, in hex, of its RECORD."""
+
+    def __init__(self, file: IO[bytes] | RangedFile, name: str) -> None:
+        self.name = name
+        self._file = file
+        with self._damage():
+            self._zip = zipfile.ZipFile(file)
+        self._twice = set(_repeated([info.filename for info in self._zip.infolist()]))
+        self._members = {info.filename: info for info in self._zip.infolist()}
+        text = self._content(self._members[self._record_name()])
+        self.record = hashlib.sha256(text).hexdigest()
+        self._hashes = self._parse(text)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its files, in the order in which they lie in it."""
+        infos = sorted(self._members.values(), key=lambda info: info.header_offset)
+        return tuple(info.filename for info in infos if not info.is_dir())
+
+    def read(self, names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
+        """Members and their content, in the order in which they lie. Raises DamagedWheelError that names the member."""
+        infos = sorted((self._members[name] for name in names), key=lambda info: info.header_offset)
+        for info in infos:
+            self._refuse(info)
+        if sum(info.file_size for info in infos) > _LARGEST:
+            raise self._damaged("unpacked it is larger than any wheel that there is")
+        if isinstance(self._file, RangedFile):
+            self._file.expect(self._spans(infos))
+        for info in infos:
+            yield info.filename, self._checked(info)
+
+    def _record_name(self) -> str:
+        found = [name for name in self._members if name.endswith(".dist-info/RECORD") and name.count("/") == 1]
+        if len(found) != 1 or found[0] in self._twice:
+            raise self._damaged(f"a wheel has one RECORD, this one has {len(found)}")
+        return found[0]
+
+    def _parse(self, text: bytes) -> dict[str, tuple[str, str]]:
+        with self._damage():
+            rows = list(csv.reader(io.StringIO(text.decode(), newline="")))
+            return {row[0]: (row[1], row[2]) for row in rows if row}
+
+    def _spans(self, infos: Sequence[zipfile.ZipInfo]) -> Iterator[tuple[int, int]]:
+        starts = sorted(info.header_offset for info in self._zip.infolist())
+        ends = dict(zip(starts, [*starts[1:], self._zip.start_dir], strict=True))
+        return ((info.header_offset, ends[info.header_offset]) for info in infos)
+
+    def _refuse(self, info: zipfile.ZipInfo) -> None:
+        if why := self._why_refused(info):
+            raise self._damaged(f"{info.filename!r} {why}")
+
+    def _why_refused(self, info: zipfile.ZipInfo) -> str | None:
+        if not is_inside(info.filename):
+            return "leads out of the folder that it is unpacked to"
+        if info.filename in self._twice:
+            return "is in it twice"
+        if stat.S_ISLNK(info.external_attr >> 16):
+            return "is a link"
+        if info.flag_bits & _ENCRYPTED:
+            return "is encrypted"
+        listed = self._hashes.get(info.filename)
+        if listed is None or not listed[0].startswith("sha256="):
+            return "is not in its RECORD with a sha256"
+        return None if listed[1] == str(info.file_size) else f"is {info.file_size} bytes, its RECORD says {listed[1]}"
+
+    def _checked(self, info: zipfile.ZipInfo) -> bytes:
+        content = self._content(info)
+        found = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+        expected = self._hashes[info.filename][0].removeprefix("sha256=").rstrip("=")
+        if found != expected:
+            raise self._damaged(f"{info.filename!r} has sha256 {found}, its RECORD says {expected}")
+        return content
+
+    def _content(self, info: zipfile.ZipInfo) -> bytes:
+        with self._damage(info.filename), self._zip.open(info) as member:
+            content = member.read(info.file_size + 1)
+            if len(content) != info.file_size:
+                raise zipfile.BadZipFile(f"{len(content)} bytes where {info.file_size} are declared")
+            return content
+
+    @contextlib.contextmanager
+    def _damage(self, member: str = "") -> Iterator[None]:
+        try:
+            yield
+        except _DAMAGE as error:
+            where = f"{member!r} cannot be read" if member else "it cannot be read"
+            raise self._damaged(f"{where}: {error}") from error
+
+    def _damaged(self, why: str) -> DamagedWheelError:
+        return DamagedWheelError(Problem(f"{self.name} is damaged: {why}", hint="nothing of it was kept"))
+
+
+def is_inside(path: str) -> bool:
+    """Whether a path of an archive stays below the folder that it is unpacked to, on any system."""
+    return bool(path) and not set(path) & set("\\\0\n:") and not {"", ".", ".."} & set(path.split("/"))
+
+
+def _repeated(names: Sequence[str]) -> Iterator[str]:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            yield name
+        seen.add(name)

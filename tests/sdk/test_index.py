@@ -1,0 +1,202 @@
+"""pip is asked for wheels, with all that it is configured for; secrets stay with it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hubkernels.errors import EnvironmentLacksError
+from hubkernels.host.process import Finished
+from hubkernels.model.version import Version
+from hubkernels.toolchain.sdk.index import Index, NotOfferedError, without_secrets
+from hubkernels.toolchain.sdk.recipes import MATH, RECIPES
+from hubkernels.toolchain.sdk.transfer import read_settings
+from tests.sdk.conftest import CUDA, PLATFORM, TORCH, TORCH_FILE, Served, pip_environment, torch_wheel, write_wheel
+
+MATH_NAME = dataclasses.replace(CUDA, kind="cuda-math")
+
+
+def test_the_newest_that_fits_is_found_and_remembered(served: Served, index: Index) -> None:
+    found = served.add(TORCH_FILE, torch_wheel())
+    served.add(TORCH_FILE.replace("2.12.1", "2.12.0"), torch_wheel(release="2.12.0"))
+    served.add(TORCH_FILE.replace("2.12.1", "2.13.0"), torch_wheel(release="2.13.0"))
+    assert RECIPES["torch"].wheels(TORCH, index) == (found,)
+    served.asked.clear()
+    assert RECIPES["torch"].wheels(TORCH, index) == (found,)
+    assert served.asked == []
+    index.forget(("torch==2.12.*",), PLATFORM)
+    RECIPES["torch"].wheels(TORCH, index)
+    assert served.asked
+
+
+@pytest.mark.skipif(
+    Version.parse(".".join(metadata.version("pip").split(".")[:2])) < Version((23, 3)),
+    reason="pip before 23.3 downloads a wheel to tell of it",
+)
+def test_no_wheel_is_downloaded_to_be_told_of(served: Served, index: Index) -> None:
+    served.add(TORCH_FILE, torch_wheel())
+    index.ask(("torch==2.12.*",), PLATFORM)
+    assert [path for path, _, _ in served.asked if path.endswith(".whl")] == []
+
+
+def test_a_folder_with_a_cpu_wheel_does_not_hide_the_wheel_of_the_index(served: Served, tmp_path: Path) -> None:
+    """2.12.1+cpu is newer than 2.12.1 to pip."""
+    found = served.add(TORCH_FILE, torch_wheel())
+    links = tmp_path / "links"
+    links.mkdir()
+    (links / TORCH_FILE.replace("2.12.1", "2.12.1+cpu")).write_bytes(torch_wheel(release="2.12.1+cpu"))
+    environment = {**pip_environment(tmp_path, f"{served.url}/simple/"), "PIP_FIND_LINKS": str(links)}
+    assert RECIPES["torch"].wheels(TORCH, Index(environment, tmp_path / "answers")) == (found,)
+
+
+def test_where_only_a_local_release_is_it_is_taken(served: Served, tmp_path: Path) -> None:
+    file = TORCH_FILE.replace("2.12.1", "2.12.1+cpu")
+    (tmp_path / file).write_bytes(torch_wheel(release="2.12.1+cpu"))
+    environment = {**pip_environment(tmp_path, f"{served.url}/simple/"), "PIP_FIND_LINKS": str(tmp_path)}
+    (found,) = RECIPES["torch"].wheels(TORCH, Index(environment, tmp_path / "answers"))
+    assert (found.release, found.file, found.path) == ("2.12.1+cpu", file, file)
+
+
+def test_a_constraint_decides(served: Served, tmp_path: Path) -> None:
+    served.add(TORCH_FILE, torch_wheel())
+    older = served.add(TORCH_FILE.replace("2.12.1", "2.12.0"), torch_wheel(release="2.12.0"))
+    (tmp_path / "constraints.txt").write_text("torch<2.12.1\n")
+    environment = {
+        **pip_environment(tmp_path, f"{served.url}/simple/"),
+        "PIP_CONSTRAINT": str(tmp_path / "constraints.txt"),
+    }
+    index = Index(environment, tmp_path / "answers")
+    assert RECIPES["torch"].wheels(TORCH, index) == (older,)
+    with pytest.raises(NotOfferedError, match=r"the package index gives no torch===2\.12\.1"):
+        index.ask(("torch===2.12.1",), PLATFORM)
+
+
+def test_what_the_index_lacks_is_told_with_what_it_has(served: Served, index: Index) -> None:
+    served.add(TORCH_FILE, torch_wheel())
+    with pytest.raises(NotOfferedError, match=r"the package index has no torch==2\.9\.\*; it has 2\.12\.1\n") as error:
+        index.ask(("torch==2.9.*",), PLATFORM)
+    assert error.value.problems[0].hint
+
+
+def test_the_math_libraries_of_a_release_are_those_that_its_metapackage_names(served: Served, index: Index) -> None:
+    pins = tuple(f"{name}==12.{number}.*; extra == 'all'" for number, name in enumerate(MATH))
+    served.add("cuda_toolkit-13.0.3-py2.py3-none-any.whl", write_wheel("cuda-toolkit", "13.0.3", {}, pins))
+    for number, name in enumerate(MATH):
+        for minor in (number, number + 1):
+            file = f"{name.replace('-', '_')}-12.{minor}.5-py3-none-manylinux2014_x86_64.whl"
+            served.add(file, write_wheel(name, f"12.{minor}.5", {"nvidia/cu13/include/x.h": b""}))
+    found = RECIPES["cuda-math"].wheels(MATH_NAME, index)
+    assert [(each.project, each.release) for each in found] == [(name, f"12.{n}.5") for n, name in enumerate(MATH)]
+
+
+def test_a_metapackage_without_them_is_told(served: Served, index: Index) -> None:
+    served.add(
+        "cuda_toolkit-12.6.3-py2.py3-none-any.whl",
+        write_wheel("cuda-toolkit", "12.6.3", {}, ("x-cu12==1; extra == 'all'",)),
+    )
+    with pytest.raises(NotOfferedError, match=r"cuda-toolkit 12\.6\.3 of the package index has no nvidia-cublas"):
+        RECIPES["cuda-math"].wheels(dataclasses.replace(MATH_NAME, version=Version((12, 6))), index)
+
+
+def test_an_index_that_is_not_there_is_no_index_without_the_wheel(tmp_path: Path) -> None:
+    index = Index(pip_environment(tmp_path, "http://127.0.0.1:9/simple/"), tmp_path / "answers")
+    with pytest.raises(EnvironmentLacksError, match=r"cannot be reached for torch==2\.12\.\*") as error:
+        index.ask(("torch==2.12.*",), PLATFORM)
+    assert not isinstance(error.value, NotOfferedError)
+    assert "toolchain unpack" in str(error.value)
+
+
+def test_credentials_of_pip_are_used_and_told_to_nobody(served: Served, tmp_path: Path) -> None:
+    served.user = "me:se cret"
+    served.add(TORCH_FILE, torch_wheel())
+    address = f"{served.url.replace('://', '://me:se%20cret@')}/simple/"
+    environment = pip_environment(tmp_path, address)
+    answers = tmp_path / "answers"
+    (found,) = Index(environment, answers).ask(("torch==2.12.*",), PLATFORM)
+    settings = read_settings(environment)
+    assert settings.credentials == {served.url.removeprefix("http://"): "me:se cret"}
+    assert "cret" not in repr(settings) + repr(found) + "".join(path.read_text() for path in answers.iterdir())
+
+
+def test_wrong_credentials_are_told_without_them(served: Served, tmp_path: Path) -> None:
+    served.user = "me:secret"
+    served.add(TORCH_FILE, torch_wheel())
+    address = f"{served.url.replace('://', '://me:guess@')}/simple/"
+    with pytest.raises(EnvironmentLacksError, match=r"refuses to tell of torch==2\.12\.\*") as error:
+        Index(pip_environment(tmp_path, address), tmp_path / "answers").ask(("torch==2.12.*",), PLATFORM)
+    assert "guess" not in str(error.value)
+
+
+def test_settings_come_from_pip_and_netrc(tmp_path: Path) -> None:
+    (tmp_path / ".netrc").write_text("machine mirror.example login a password b\n")
+    (tmp_path / ".netrc").chmod(0o600)
+    (tmp_path / "pip.conf").write_text(
+        "[global]\ncert = /c.pem\nproxy = http://p:1\ntrusted-host = t.example u.example:8\n"
+        "find-links = https://x:y@links.example/a\n"
+    )
+    environment = {**pip_environment(tmp_path, "https://i:j@index.example:8443/simple")}
+    environment["PIP_CONFIG_FILE"] = str(tmp_path / "pip.conf")
+    found = read_settings(environment)
+    assert (found.certificates, found.proxy) == ("/c.pem", "http://p:1")
+    assert found.trusted == {"t.example", "u.example:8"}
+    assert found.credentials == {
+        "mirror.example": "a:b",
+        "index.example:8443": "i:j",
+        "links.example:443": "x:y",
+    }
+
+
+def failing(errors: str, status: int = 1, output: str = "") -> Any:  # noqa: ANN401 - stands for a function
+    return lambda *_, **__: Finished(status, output, errors)
+
+
+@pytest.mark.parametrize(
+    ("errors", "message"),
+    [
+        (f"{sys.executable}: No module named pip", r"has no pip to ask for torch==1\n  hint: python -m ensurepip"),
+        ("no such option: --report", "pip is too old"),
+        ("403 Client Error: Forbidden for url: https://u:p@h/x?sig=1", r"refuses to tell of torch==1: [^@?]*h/x\n"),
+        ("  Could not fetch URL https://h/simple: 503 Server Error", r"cannot be reached for torch==1"),
+        ("ERROR: Exception:\nTraceback\nValueError: of pip", r"pip cannot tell of torch==1: [^$]*ValueError: of pip"),
+        ("ERROR: pip said so", r"pip cannot tell of torch==1: pip said so"),
+    ],
+)
+def test_what_pip_says_becomes_the_way_out(tmp_path: Path, errors: str, message: str) -> None:
+    with pytest.raises(EnvironmentLacksError, match=message):
+        Index({}, tmp_path, failing(errors)).ask(("torch==1",), PLATFORM)
+
+
+def reporting(report: str) -> Any:  # noqa: ANN401 - stands for a function
+    def start(command: tuple[str, ...], **_: object) -> Finished:
+        Path(command[command.index("--report") + 1]).write_text(report)
+        return Finished(0, "", "")
+
+    return start
+
+
+@pytest.mark.parametrize("report", ["", "[]", '{"install": []}', '{"install": [{"metadata": {"name": "torch"}}]}'])
+def test_a_report_that_cannot_be_read_is_told(tmp_path: Path, report: str) -> None:
+    with pytest.raises(EnvironmentLacksError, match="pip's report on torch==1 cannot be read"):
+        Index({}, tmp_path, reporting(report)).ask(("torch==1",), PLATFORM)
+
+
+@pytest.mark.parametrize("kept", ["", "[]", '{"form": 1}', '{"form": 1, "found": [{"url": 1}]}', '{"form": 0}'])
+def test_a_damaged_answer_is_none(tmp_path: Path, served: Served, kept: str) -> None:
+    found = served.add(TORCH_FILE, torch_wheel())
+    entry = {
+        "download_info": {"url": found.url, "archive_info": {"hash": f"sha256={found.sha256}"}},
+        "metadata": {"name": "Torch", "version": "2.12.1"},
+    }
+    index = Index({}, tmp_path, reporting(json.dumps({"install": [entry]})))
+    index._kept(("torch==2",), PLATFORM).write_text(kept)
+    assert index.ask(("torch==2",), PLATFORM)[0].url == found.url
+
+
+def test_secrets_are_taken_out_of_texts() -> None:
+    assert without_secrets("at https://a:b@h/x.whl?k=v and 'https://h/y?z'") == "at https://h/x.whl and 'https://h/y'"

@@ -1,0 +1,251 @@
+"""SDKs are whole or not there, whoever writes, kills or removes; a disk that is full or read-only is told."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from hubkernels.errors import EnvironmentLacksError
+from hubkernels.model.sdk import LockedSdk, lock_text, tree_hash
+from hubkernels.toolchain.sdk.draft import scan
+from hubkernels.toolchain.sdk.index import Found
+from hubkernels.toolchain.sdk.store import SdkStore
+from tests.conftest import REPOSITORY, Mount
+from tests.sdk.conftest import TORCH, TORCH_FILE, Served, Told, torch_wheel
+
+SMALL = {
+    "torch/include/a.h": b"a\n",
+    "torch/include/b/c.h": b"c\n" * 999,
+    "torch/lib/libc10.so": b"",
+    "torch/version.py": b"v\n",
+}
+
+PRELUDE = """\
+import json, sys
+from pathlib import Path
+from tests.sdk.conftest import TORCH, Told
+from hubkernels.toolchain.sdk.index import Found
+from hubkernels.toolchain.sdk.store import SdkStore
+
+store = SdkStore(Path(sys.argv[1]))
+told = Told(store, {"torch": (Found(**json.loads(sys.argv[2])),)})
+"""
+
+KILLED_EVERYWHERE = """\
+import os, signal
+
+EVENTS = {"open", "os.rename", "os.mkdir", "os.symlink", "os.remove", "os.rmdir", "os.utime", "shutil.rmtree"}
+
+def killed_at(moment, work):
+    child = os.fork()
+    if not child:
+        left = [moment]
+        def count(event, _):
+            left[0] -= event in EVENTS
+            if event in EVENTS and left[0] < 0:  # the kill is an event, too
+                os.kill(os.getpid(), signal.SIGKILL)
+        sys.addaudithook(count)
+        work()
+        os._exit(0)
+    status = os.waitpid(child, 0)[1]
+    assert status in {0, signal.SIGKILL}, status
+    return status != 0
+
+def damaged():
+    return [store.damage(stored) for stored in store.stored() if store.damage(stored)]
+
+def everywhere(work, before=lambda: None):
+    moment = 0
+    before()
+    while killed_at(moment, work):
+        assert not damaged(), moment
+        before()
+        moment += 1
+    return moment
+
+def cleared():
+    for stored in list(store.stored()):
+        store._remove(stored.root.parent)
+
+made = everywhere(lambda: told.maker.lock(TORCH), cleared)
+sdk = told.maker.lock(TORCH)
+removed = everywhere(lambda: store.prune(0), lambda: told.maker.lock(TORCH))
+told.maker.lock(TORCH)
+store.prune(90)
+print(json.dumps([made, removed, [str(path) for path in (store.folder / "parts").iterdir() if path.is_dir()]]))
+"""
+
+
+def run_child(code: str, store: SdkStore, found: Found) -> subprocess.Popen[str]:
+    path = os.pathsep.join((str(REPOSITORY / "src"), str(REPOSITORY)))
+    return subprocess.Popen(
+        [sys.executable, "-c", PRELUDE + code, str(store.folder), json.dumps(vars(found))],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+
+
+def local(tmp_path: Path, files: dict[str, bytes] = SMALL) -> Found:
+    content = torch_wheel(files)
+    (tmp_path / TORCH_FILE).write_bytes(content)
+    return Found("torch", "2.12.1", (tmp_path / TORCH_FILE).as_uri(), hashlib.sha256(content).hexdigest())
+
+
+@pytest.fixture
+def sdk(told: Told, tmp_path: Path) -> LockedSdk:
+    told.found["torch"] = (local(tmp_path),)
+    return told.maker.lock(TORCH)
+
+
+def test_killed_at_any_moment_it_leaves_whole_sdks_or_none_and_the_next_one_works(
+    store: SdkStore, tmp_path: Path
+) -> None:
+    """By enumeration: a process is killed at its first step on disk, another at its second, until one comes through."""
+    with run_child(KILLED_EVERYWHERE, store, local(tmp_path)) as child:
+        out, errors = child.communicate()
+    assert child.returncode == 0, errors
+    made, removed, left = json.loads(out)
+    assert made > 15
+    assert removed > 5
+    assert left == [], "what the killed ones left is swept up"
+
+
+def test_of_several_processes_one_fetches_and_the_others_wait(store: SdkStore, served: Served) -> None:
+    found = served.add(TORCH_FILE, torch_wheel(), "no ranges")
+    code = "print(told.maker.lock(TORCH).tree, *told.said, sep='\\n')"
+    children = [run_child(code, store, found) for _ in range(4)]
+    outputs = [child.communicate() for child in children]
+    assert [child.returncode for child in children] == [0] * 4, outputs
+    assert len({out.split("\n")[0] for out, _ in outputs}) == 1
+    assert len([1 for path, part, _ in served.asked if path.endswith(".whl") and not part]) == 1
+    assert len(list(store.stored())) == 1
+
+
+def test_a_process_that_waits_says_so(store: SdkStore, tmp_path: Path) -> None:
+    place = store.folder / "parts" / f"{hashlib.sha256(str(TORCH).encode()).hexdigest()[:32]}.lock"
+    place.parent.mkdir(parents=True)
+    lock = FileLock(place)
+    lock.acquire()
+    code = "told.said = type('Said', (), {'append': staticmethod(lambda text: print(text, flush=True))})\n"
+    with run_child(code + "told.maker.lock(TORCH)", store, local(tmp_path)) as child:
+        assert child.stdout
+        assert child.stdout.readline() == f"another process is fetching {TORCH}: waiting for it\n"
+        lock.release()
+    assert child.returncode == 0
+
+
+@pytest.mark.parametrize("kind", ["altered", "longer", "removed", "added", "no program", "link"])
+def test_what_is_not_as_it_was_made_is_named_and_removed(store: SdkStore, sdk: LockedSdk, kind: str) -> None:
+    (stored,) = store.stored()
+    file = stored.root / "torch/include/a.h"
+    damages: dict[str, Callable[[], object]] = {
+        "altered": lambda: file.write_bytes(b"b\n"),
+        "longer": lambda: file.write_bytes(b"a\n\n"),
+        "removed": file.unlink,
+        "added": lambda: file.with_name("z.h").write_bytes(b""),
+        "no program": lambda: file.chmod(0o755),
+        "link": lambda: file.rename(file.with_name("z.h")).with_name("a.h").symlink_to("z.h"),
+    }
+    damages[kind]()
+    damage = store.damage(stored)
+    assert set(damage) <= {"torch/include/a.h", "torch/include/z.h"}
+    assert damage
+    assert store.find(sdk.tree) is None
+
+
+def test_a_sound_tree_stays(store: SdkStore, sdk: LockedSdk) -> None:
+    (stored,) = store.stored()
+    assert store.damage(stored) == ()
+    assert store.find(sdk.tree) == stored.root
+
+
+def used(store: SdkStore, sdk: LockedSdk, age_s: float) -> None:
+    about = store.folder / "trees" / sdk.tree / "about.json"
+    now = about.stat().st_mtime
+    os.utime(about, (now - age_s, now - age_s))
+
+
+def test_what_a_lock_names_stays_until_nobody_used_it_for_long(store: SdkStore, sdk: LockedSdk, tmp_path: Path) -> None:
+    lock = tmp_path / "toolchain.lock"
+    lock.write_text(lock_text([sdk]))
+    store.note(lock)
+    used(store, sdk, 89 * 86400)
+    assert store.prune(90) == ()
+    used(store, sdk, 2 * 86400)
+    assert store.prune(90) == (sdk,)
+    assert store.find(sdk.tree) is None
+
+
+@pytest.mark.parametrize("kind", ["removed", "another"])
+def test_what_no_lock_names_goes(store: SdkStore, sdk: LockedSdk, tmp_path: Path, kind: str) -> None:
+    lock = tmp_path / "toolchain.lock"
+    lock.write_text(lock_text([sdk]))
+    store.note(lock)
+    lock.unlink() if kind == "removed" else lock.write_text(lock_text([dataclasses.replace(sdk, tree="0" * 64)]))
+    assert store.prune(90) == (), "it was used within the hour: a build may be at it"
+    used(store, sdk, 7200)
+    assert store.prune(90) == (sdk,)
+
+
+def test_use_is_noted(store: SdkStore, sdk: LockedSdk) -> None:
+    used(store, sdk, 100 * 86400)
+    store.find(sdk.tree)
+    assert store.prune(90) == ()
+
+
+def test_what_is_not_the_stores_is_left(store: SdkStore, sdk: LockedSdk) -> None:
+    strange = store.folder / "trees" / "notes"
+    strange.mkdir()
+    (strange / "about.json").write_text("{}")
+    assert [stored.sdk for stored in store.stored()] == [sdk]
+    store.prune(0)
+    assert strange.is_dir()
+
+
+def test_a_full_disk_is_told_and_leaves_nothing(mount: Mount, told: Told, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    mount(disk, "size=200k")
+    told.store = SdkStore(disk / "sdk")
+    told.found["torch"] = (local(tmp_path, {**SMALL, "torch/include/large.h": os.urandom(400_000)}),)
+    with pytest.raises(EnvironmentLacksError, match=r"cannot write .*: No space left on device[^$]*run again"):
+        told.maker.lock(TORCH)
+    assert [path for path in disk.rglob("*") if path.is_file() and path.suffix != ".lock"] == []
+    told.found["torch"] = (local(tmp_path),)
+    assert told.maker.lock(TORCH)
+
+
+def test_a_download_to_a_full_disk_is_told_as_that(mount: Mount, told: Told, served: Served, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    mount(disk, "size=200k")
+    told.store = SdkStore(disk / "sdk")
+    content = torch_wheel({**SMALL, "torch/lib/large.so": os.urandom(400_000)})
+    told.found["torch"] = (served.add(TORCH_FILE, content, "no ranges"),)
+    with pytest.raises(EnvironmentLacksError, match="No space left on device"):
+        told.maker.lock(TORCH)
+
+
+def test_a_store_that_cannot_be_written_still_serves(mount: Mount, told: Told, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    mount(disk, "size=2m")
+    told.store = SdkStore(disk / "sdk")
+    told.found["torch"] = (local(tmp_path),)
+    sdk = told.maker.lock(TORCH)
+    used(told.store, sdk, 7200)
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+    assert tree_hash(scan(told.maker.fetch(sdk))) == sdk.tree
+    told.store.note(tmp_path / "toolchain.lock")
+    beside = SdkStore(tmp_path / "mine", (told.store.folder,))
+    assert beside.find(sdk.tree) == told.store.find(sdk.tree)
+    with pytest.raises(EnvironmentLacksError, match="cannot write .*: Read-only file system"):
+        told.maker.fetch(dataclasses.replace(sdk, tree="0" * 64))
