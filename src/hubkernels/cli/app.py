@@ -32,6 +32,7 @@ from hubkernels.cli import (
     publish,
     release,
     shell,
+    toolchain,
     update_build,
     verify,
     verify_signature,
@@ -59,6 +60,7 @@ for name in check.ALIASES:
     app.command(f"check-{name}", hidden=True)(check_abi.check_abi if name == "abi" else check.alias(name))
 app.add_typer(bench.app, name="bench")
 app.add_typer(hub.app, name="hub")
+app.add_typer(toolchain.app, name="toolchain")
 app.command("publish", short_help="Publish what is built to a Hub, and read it back.")(publish.publish)
 app.command("build-and-upload", hidden=True, help="Build what has changed, then publish it.")(publish.build_and_publish)
 app.command("upload", hidden=True, help="The same as `publish`.")(publish.publish)

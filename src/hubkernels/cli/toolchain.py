@@ -1,0 +1,237 @@
+"""`kernel-builder toolchain`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hubkernels.cli.console import columns, note, say, say_json
+from hubkernels.cli.options import HERE, Json, Packages, ProjectFolder, open_readable
+from hubkernels.errors import CheckFailedError, EnvironmentLacksError, InputError, Problem
+
+if TYPE_CHECKING:
+    from hubkernels.model.sdk import LockedSdk, SdkName
+    from hubkernels.toolchain.sdk.make import Maker
+    from hubkernels.toolchain.sdk.store import SdkStore
+    from hubkernels.toolchain.sdk.wanted import Wanted
+
+app = typer.Typer(
+    help="Headers and compilers from the package index, locked.", no_args_is_help=True, rich_markup_mode=None
+)
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="The file.")]
+
+
+@app.command("lock")
+def lock(
+    packages: Packages = None,
+    project: ProjectFolder = HERE,
+    update: Annotated[
+        bool, typer.Option("--update", help="Ask for the newest of all, also of what is locked.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Pin what the project's variants are built with in toolchain.lock: what is there stays, what lacks is added."""
+    from hubkernels.host.files import write_atomically  # noqa: PLC0415 - `--help` does without
+    from hubkernels.model.sdk import lock_text  # noqa: PLC0415
+
+    file, wanted = _wanted(project, packages)
+    there = {sdk.name: sdk for sdk in _read(file)} if file.is_file() else {}
+    added, left_out = _add(_maker(file, anew=update), [name for name in wanted.names if update or name not in there])
+    sdks = {**there, **{sdk.name: sdk for sdk in added}}
+    write_atomically(file, lock_text(sdks.values()).encode())
+    _store(file).note(file)
+    reasons = (*wanted.left_out, *left_out)
+    if json:
+        entries = [_as_json(sdks[name]) for name in sorted(sdks)]
+        say_json({"sdks": entries, "added": [str(sdk.name) for sdk in added], "left-out": list(reasons)})
+        return
+    columns([_row(sdks[name], "added" if sdks[name] in added else "there") for name in sorted(sdks)])
+    for reason in reasons:
+        say(f"left out: {reason}")
+
+
+def _add(maker: Maker, names: Sequence[SdkName]) -> tuple[list[LockedSdk], list[str]]:
+    """Those that the index has, and why not the others."""
+    from hubkernels.toolchain.sdk.index import NotOfferedError  # noqa: PLC0415
+
+    added, left_out = [], []
+    for name in names:
+        note(f"locking {name}")
+        try:
+            added.append(maker.lock(name))
+        except NotOfferedError as error:
+            left_out.append(f"{name}: {error.problems[0].what}")
+    return added, left_out
+
+
+@app.command("fetch")
+def fetch(project: ProjectFolder = HERE, json: Json = False) -> None:
+    """Bring what toolchain.lock pins into the store, for builds without a network."""
+    file = _lock_file(project)
+    maker, done = _maker(file), []
+    for sdk in _of_this_machine(_read(file)):
+        done.append({**_as_json(sdk), "folder": str(maker.fetch(sdk))})
+        if not json:
+            say(f"{sdk.name}: {done[-1]['folder']}")
+    _store(file).note(file)
+    if json:
+        say_json(done)
+
+
+@app.command("list")
+def list_sdks(project: ProjectFolder = HERE, json: Json = False) -> None:
+    """Tell what toolchain.lock pins, and what the store has."""
+    file = _lock_file(project)
+    locked = _read(file) if file.is_file() else ()
+    stored = {each.sdk.tree: each for each in _store(file).stored()}
+    pinned = {sdk.tree for sdk in locked}
+    rows = [(sdk, "locked", sdk.tree in stored) for sdk in locked]
+    rows += [(each.sdk, "not in this lock", True) for tree, each in sorted(stored.items()) if tree not in pinned]
+    if json:
+        say_json([{**_as_json(sdk), "locked": sdk.tree in pinned, "stored": there} for sdk, _, there in rows])
+    else:
+        columns([_row(sdk, why, "in the store" if there else "not fetched") for sdk, why, there in rows])
+
+
+@app.command("verify")
+def verify(project: ProjectFolder = HERE, json: Json = False) -> None:
+    """Read every file in the store: what is not as it was made is named and removed."""
+    store = _store(_lock_file(project))
+    problems, sound = [], []
+    for stored in list(store.stored()):
+        if damaged := store.damage(stored):
+            more = f" and {len(damaged) - 1} more" if len(damaged) > 1 else ""
+            what = f"{stored.sdk.name} was altered: {damaged[0]}{more}; it is removed"
+            problems.append(Problem(what, str(stored.root), "`kernel-builder toolchain fetch` brings it again"))
+        else:
+            sound.append(stored)
+    if problems:
+        raise CheckFailedError(*problems)
+    if json:
+        say_json([_as_json(stored.sdk) for stored in sound])
+    else:
+        columns([_row(stored.sdk, "as it was made") for stored in sound])
+
+
+@app.command("prune")
+def prune(
+    project: ProjectFolder = HERE,
+    days: Annotated[
+        float, typer.Option("--days", min=0, help="What nobody used for so long goes, locked or not.")
+    ] = 90,
+    json: Json = False,
+) -> None:
+    """Remove from the store what no lock names, and what was not used for long."""
+    removed = _store(_lock_file(project)).prune(days)
+    if json:
+        say_json([_as_json(sdk) for sdk in removed])
+    else:
+        columns([_row(sdk, "removed") for sdk in removed]) if removed else say("nothing to remove")
+
+
+@app.command("pack")
+def pack(file: File, project: ProjectFolder = HERE, json: Json = False) -> None:
+    """Write what toolchain.lock pins to one file, fetching what lacks."""
+    from hubkernels.toolchain.sdk.pack import pack as write  # noqa: PLC0415 - `--help` does without
+
+    lock = _lock_file(project)
+    maker, store = _maker(lock), _store(lock)
+    sdks = _of_this_machine(_read(lock))
+    roots = {maker.fetch(sdk) for sdk in sdks}
+    write(file, [stored for stored in store.stored() if stored.root in roots], note)
+    _tell_carried(sdks, json=json)
+
+
+@app.command("unpack")
+def unpack(file: File, project: ProjectFolder = HERE, json: Json = False) -> None:
+    """Take such a file into the store; of a damaged one nothing."""
+    from hubkernels.toolchain.sdk.pack import unpack as read  # noqa: PLC0415 - `--help` does without
+
+    _tell_carried(read(file, _store(_lock_file(project)), note), json=json)
+
+
+def _tell_carried(sdks: Sequence[LockedSdk], *, json: bool) -> None:
+    if json:
+        say_json([_as_json(sdk) for sdk in sdks])
+    else:
+        columns([_row(sdk, sdk.tree) for sdk in sdks])
+
+
+def _wanted(project: Path, packages: Sequence[str] | None) -> tuple[Path, Wanted]:
+    """The lock of a project, and the SDKs of the variants that its packages declare, built here or not."""
+    from hubkernels.model.sdk import LOCK  # noqa: PLC0415 - `--help` does without
+    from hubkernels.toolchain.sdk.wanted import wanted_sdks  # noqa: PLC0415
+
+    builder, target = open_readable(project, packages)
+    decisions = [builder.decide(package) for package in target.packages]
+    variants = [variant for each in decisions for variant in each.accepted]
+    variants += [each.variant for decided in decisions for each in decided.rejected if not each.of_package]
+    return target.project.root / LOCK, wanted_sdks(variants, builder.machine.platform)
+
+
+def _lock_file(project: Path) -> Path:
+    from hubkernels.model.sdk import LOCK  # noqa: PLC0415 - `--help` does without
+
+    return project / LOCK
+
+
+def _read(file: Path) -> tuple[LockedSdk, ...]:
+    from hubkernels.host.files import read_regular  # noqa: PLC0415 - `--help` does without
+    from hubkernels.model.sdk import read_lock  # noqa: PLC0415
+
+    try:
+        return read_lock(read_regular(file), str(file))
+    except FileNotFoundError as error:
+        hint = "`kernel-builder toolchain lock` writes one"
+        raise InputError(Problem(f"there is no {file.name}", str(file.parent), hint)) from error
+    except OSError as error:
+        raise EnvironmentLacksError(Problem(f"cannot read {file}: {error.strerror}")) from error
+
+
+def _of_this_machine(sdks: Sequence[LockedSdk]) -> tuple[LockedSdk, ...]:
+    from hubkernels.host.machine import this_machine  # noqa: PLC0415 - `--help` does without
+
+    platform = str(this_machine().platform)
+    others = {sdk.name.platform for sdk in sdks} - {platform}
+    if others:
+        note(f"left out: SDKs for {', '.join(sorted(others))}, since this machine is {platform}")
+    return tuple(sdk for sdk in sdks if sdk.name.platform == platform)
+
+
+def _store(file: Path) -> SdkStore:
+    """The store in the cache of builds; the user's own is read, too, where it cannot be written."""
+    from hubkernels.build.cache import find_cache  # noqa: PLC0415 - `--help` does without
+    from hubkernels.build.places import Places  # noqa: PLC0415
+    from hubkernels.host.cache_folder import cache_folder  # noqa: PLC0415
+    from hubkernels.toolchain.sdk.store import SdkStore  # noqa: PLC0415
+
+    own, used = cache_folder(os.environ), find_cache(os.environ, Places(file.parent).cache).folder
+    return SdkStore(used / "sdk", () if used == own else (own / "sdk",))
+
+
+def _maker(file: Path, *, anew: bool = False) -> Maker:
+    from hubkernels.toolchain.sdk.index import Index  # noqa: PLC0415 - `--help` does without
+    from hubkernels.toolchain.sdk.make import Maker  # noqa: PLC0415
+    from hubkernels.toolchain.sdk.transfer import Transfer, read_settings  # noqa: PLC0415
+
+    store = _store(file)
+    index = Index(os.environ, store.answers, anew=anew)
+    return Maker(store, index, lambda: Transfer(read_settings(os.environ)), note)
+
+
+def _as_json(sdk: LockedSdk) -> dict[str, Any]:
+    from hubkernels.model.sdk import sdk_to_json  # noqa: PLC0415 - `--help` does without
+
+    return sdk_to_json(sdk)
+
+
+def _row(sdk: LockedSdk, *state: str) -> tuple[str, ...]:
+    from hubkernels.model.size import size_text  # noqa: PLC0415 - `--help` does without
+
+    releases = ", ".join(sorted({wheel.release for wheel in sdk.wheels}))
+    return (str(sdk.name), f"of {releases}", size_text(sum(wheel.size for wheel in sdk.wheels)), *state)

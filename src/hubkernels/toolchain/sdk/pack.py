@@ -1,0 +1,118 @@
+"""SDKs in one file, for a place without a network: a zip with a hash of each of its files, like a wheel."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import tempfile
+import time
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hubkernels.errors import InputError, Problem
+from hubkernels.host.files import disk_errors, read_errors
+from hubkernels.model.sdk import LockedSdk, read_sdk, sdk_to_json, tree_hash
+from hubkernels.toolchain.sdk.draft import Draft
+from hubkernels.toolchain.sdk.ranges import Tell
+from hubkernels.toolchain.sdk.store import SdkStore, Stored
+from hubkernels.toolchain.sdk.wheel import OpenWheel, is_inside
+
+_ABOUT = "sdk.json"
+_RECORD = "hubkernels_sdks.dist-info/RECORD"
+_TIME = (1980, 1, 1, 0, 0, 0)
+_TOLD_S = 1.0
+
+
+def pack(file: Path, sdks: Sequence[Stored], tell: Tell) -> None:
+    """Write SDKs to a file, which appears whole or not at all."""
+    with disk_errors(file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=file.parent, prefix=f".{file.name}.") as scratch:
+            whole = Path(scratch, "whole")
+            with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+                lines = [line for stored in sdks for line in _add(archive, stored, tell)]
+                _write(archive, _RECORD, "".join((*lines, f"{_RECORD},,\n")).encode())
+            whole.replace(file)
+
+
+def _add(archive: zipfile.ZipFile, stored: Stored, tell: Tell) -> Iterator[str]:
+    """One SDK; yields the lines of the list."""
+    folder = stored.sdk.tree
+    tell(f"packing {stored.sdk.name}")
+    about = {"sdk": sdk_to_json(stored.sdk), "recipe": stored.form, "tree": stored.tree}
+    yield _write(archive, f"{folder}/{_ABOUT}", json.dumps(about, sort_keys=True).encode())
+    for path in _files(stored.tree):
+        with read_errors(stored.root / path):
+            yield _write(archive, f"{folder}/root/{path}", (stored.root / path).read_bytes())
+
+
+def _write(archive: zipfile.ZipFile, name: str, content: bytes) -> str:
+    info = zipfile.ZipInfo(name, _TIME)
+    info.external_attr = 0o644 << 16
+    archive.writestr(info, content, zipfile.ZIP_DEFLATED)
+    digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+    return f"{name},sha256={digest},{len(content)}\n"
+
+
+def unpack(file: Path, store: SdkStore, tell: Tell) -> tuple[LockedSdk, ...]:
+    """Take the SDKs of a file into the store. Raises InputError that names what is damaged, and then takes none."""
+    with read_errors(file), file.open("rb") as opened, store.part(f"the SDKs of {file.name}", tell) as part:
+        archive = OpenWheel(opened, file.name)
+        abouts = [name for name in archive.names if name.count("/") == 1 and name.endswith(f"/{_ABOUT}")]
+        drafts = []
+        for number, name in enumerate(abouts):
+            room = part / str(number)
+            with disk_errors(room):
+                (room / "root").mkdir(parents=True)
+            drafts.append(_read(archive, name, Draft(room / "root"), file, tell))
+        for draft, sdk, form in drafts:
+            if not store.find(sdk.tree):
+                store.keep(draft, sdk, form)
+        return tuple(sdk for _, sdk, _ in drafts)
+
+
+def _read(archive: OpenWheel, name: str, draft: Draft, file: Path, tell: Tell) -> tuple[Draft, LockedSdk, int]:
+    ((_, text),) = archive.read((name,))
+    sdk, form, tree = _about(json.loads(text), f"{file}: {name}")
+    tell(f"unpacking {sdk.name}")
+    start = f"{sdk.tree}/root/"
+    listed = [f"{start}{path}" for path in _files(tree)]
+    if missing := set(listed) - set(archive.names):
+        raise InputError(Problem(f"{file.name} is damaged: {min(missing)!r} is not in it"))
+    told = time.monotonic()
+    for number, (member, content) in enumerate(archive.read(listed)):
+        path = member.removeprefix(start)
+        draft.add(path, content, program=tree[path].startswith("x "))
+        if time.monotonic() - told > _TOLD_S:
+            told = time.monotonic()
+            tell(f"{sdk.name}: {number + 1} of {len(listed)} files")
+    for path, entry in tree.items():
+        if entry.startswith("l "):
+            draft.link(path, entry[2:])
+    if tree_hash(draft.tree) != sdk.tree:
+        raise InputError(
+            Problem(f"{file.name} is damaged: {sdk.name} has the tree {tree_hash(draft.tree)}", str(sdk.tree))
+        )
+    return draft, sdk, form
+
+
+def _about(found: Any, where: str) -> tuple[LockedSdk, int, Mapping[str, str]]:  # noqa: ANN401 - any JSON
+    if (
+        not isinstance(found, dict)
+        or not isinstance(found.get("tree"), dict)
+        or not isinstance(found.get("recipe"), int)
+    ):
+        raise InputError(Problem("this tells of no SDK", where))
+    tree = found["tree"]
+    for path, entry in tree.items():
+        target = entry[2:] if isinstance(entry, str) and entry.startswith("l ") else "inside"
+        if not isinstance(entry, str) or not is_inside(path) or not is_inside(target):
+            raise InputError(Problem(f"{path!r} leads out of the folder that it is unpacked to", where))
+    return read_sdk(found.get("sdk"), where), found["recipe"], tree
+
+
+def _files(tree: Mapping[str, str]) -> list[str]:
+    return sorted(path for path, entry in tree.items() if not entry.startswith("l "))

@@ -1,0 +1,34 @@
+"""Which SDKs a project's variants are made with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from hubkernels.model.sdk import SdkName
+from hubkernels.model.variant import AnyVariant, NoarchVariant, Platform, Variant
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """SDKs in one order, and why some backends have none."""
+
+    names: tuple[SdkName, ...]
+    left_out: tuple[str, ...]
+
+
+def wanted_sdks(variants: Iterable[AnyVariant], platform: Platform) -> Wanted:
+    """The SDKs of the variants for a platform. Python files alone need none."""
+    compiled = [each for each in variants if not isinstance(each, NoarchVariant) and each.platform == platform]
+    names = {name for variant in compiled for name in _names(variant)}
+    strange = {each.backend.name for each in compiled if each.backend.name not in {"cpu", "cuda"}}
+    return Wanted(tuple(sorted(names)), tuple(f"{backend}: no SDK of it is made here" for backend in sorted(strange)))
+
+
+def _names(variant: Variant) -> Iterator[SdkName]:
+    """torch's own headers ask for those of the math libraries; the stable ABI's do not."""
+    yield SdkName("torch", variant.torch.minor, str(variant.platform))
+    if variant.backend.name == "cuda" and variant.backend_version:
+        yield SdkName("cuda", variant.backend_version.minor, str(variant.platform))
+        if not variant.stable_abi:
+            yield SdkName("cuda-math", variant.backend_version.minor, str(variant.platform))

@@ -1,0 +1,167 @@
+"""`kernel-builder toolchain`: a lock that is kept, what it pins fetched once, carried, checked and pruned."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hubkernels.config.variant_table import load_variant_table
+from hubkernels.model.backend import BACKENDS
+from hubkernels.model.variant import NoarchVariant, Platform, Variant
+from hubkernels.model.version import Version
+from hubkernels.toolchain.sdk.wanted import wanted_sdks
+from tests.conftest import Cli, SmallProject
+from tests.sdk.conftest import Served, pip_environment, torch_wheel
+
+TORCH_FILE = "torch-2.10.0-3-cp313-cp313-manylinux_2_28_x86_64.whl"
+HERE = Platform("x86_64", "linux")
+
+pytestmark = pytest.mark.skipif(os.uname().machine != "x86_64", reason="the wheels of these tests are for x86_64")
+
+
+def pip_asks(served: Served, monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    """From now on this process, and pip below it, know the index of the test alone."""
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    for name, value in pip_environment(home, f"{served.url}/simple/").items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def project(
+    served: Served, small: SmallProject, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> SmallProject:
+    """A project for the CPU, with the stable ABI of torch 2.10, and an index that has that torch."""
+    home = tmp_path_factory.mktemp("home")
+    pip_asks(served, monkeypatch, home)
+    monkeypatch.setenv("HUBKERNELS_CACHE", str(home / "cache"))
+    served.add(TORCH_FILE, torch_wheel(release="2.10.0"))
+    return small
+
+
+def lock_of(project: SmallProject) -> list[dict[str, Any]]:
+    found = json.loads((project.root / "toolchain.lock").read_text())
+    assert found["form"] == 1
+    return list(found["sdks"])
+
+
+def test_what_is_locked_stays_and_what_lacks_is_added(project: SmallProject, served: Served, cli: Cli) -> None:
+    first = cli("toolchain", "lock", "-C", project.root)
+    assert first.code == 0, first.err
+    assert [(sdk["kind"], sdk["version"], sdk["wheels"][0]["file"]) for sdk in lock_of(project)] == [
+        ("torch", "2.10", TORCH_FILE)
+    ]
+    assert served.url.removeprefix("http://") not in (project.root / "toolchain.lock").read_text()
+    served.add(TORCH_FILE.replace("2.10.0-3", "2.10.1"), torch_wheel(release="2.10.1"))
+    before = lock_of(project)
+    served.asked.clear()
+    assert cli("toolchain", "lock", "-C", project.root).out.endswith("there\n")
+    assert (lock_of(project), served.asked) == (before, [])
+    assert cli("toolchain", "lock", "--update", "-C", project.root).code == 0
+    assert "torch-2.10.1-" in lock_of(project)[0]["wheels"][0]["file"]
+
+
+def test_what_the_index_lacks_is_left_out_and_told(project: SmallProject, served: Served, cli: Cli) -> None:
+    served.add_cuda()
+    text = (project.root / "build.toml").read_text().replace('["cpu"]', '["cpu", "cuda"]')
+    (project.root / "build.toml").write_text(text)
+    done = cli("toolchain", "lock", "--json", "-C", project.root)
+    assert done.code == 0, done.err
+    told = json.loads(done.out)
+    assert told["added"] == ["cuda 13.0 for x86_64-linux", "torch 2.10 for x86_64-linux"]
+    lacking = [
+        f"cuda {row.version} for {HERE}: the package index has no nvidia-cuda-nvcc=={row.version}.*; it has 13.0.88"
+        for row in load_variant_table()
+        if row.backend.name == "cuda" and str(row.version) != "13.0"
+    ]
+    assert told["left-out"] == lacking
+    assert [len(sdk["wheels"]) for sdk in told["sdks"]] == [5, 1]
+
+
+def test_a_locked_sdk_travels_to_a_place_without_a_network(
+    project: SmallProject, served: Served, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli("toolchain", "lock", "-C", project.root)
+    assert cli("toolchain", "pack", tmp_path / "stick", "-C", project.root).code == 0
+    monkeypatch.setenv("HUBKERNELS_CACHE", str(tmp_path / "far"))
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple/")
+    served.asked.clear()
+    failed = cli("toolchain", "fetch", "-C", project.root)
+    assert (failed.code, "the package index cannot be reached for torch===2.10.0" in failed.err) == (3, True)
+    assert "not fetched" in cli("toolchain", "list", "-C", project.root).out
+    assert cli("toolchain", "unpack", tmp_path / "stick", "-C", project.root).code == 0
+    fetched = cli("toolchain", "fetch", "--json", "-C", project.root)
+    assert (fetched.code, served.asked) == (0, [])
+    (sdk,) = json.loads(fetched.out)
+    assert (Path(sdk["folder"]) / "torch/include/ATen/h1.h").is_file()
+    assert "in the store" in cli("toolchain", "list", "-C", project.root).out
+
+
+def test_an_altered_file_is_named_and_fetched_again(project: SmallProject, cli: Cli) -> None:
+    cli("toolchain", "lock", "-C", project.root)
+    (sdk,) = json.loads(cli("toolchain", "fetch", "--json", "-C", project.root).out)
+    header = Path(sdk["folder"]) / "torch/include/ATen/h1.h"
+    assert cli("toolchain", "verify", "-C", project.root).out.endswith("as it was made\n")
+    header.write_text("// other\n")
+    found = cli("toolchain", "verify", "-C", project.root)
+    assert found.code == 1
+    assert "torch 2.10 for x86_64-linux was altered: torch/include/ATen/h1.h; it is removed" in found.err
+    assert cli("toolchain", "fetch", "-C", project.root).code == 0
+    assert header.read_text() != "// other\n"
+
+
+def test_bytes_that_are_not_those_of_the_lock_stop_it(project: SmallProject, served: Served, cli: Cli) -> None:
+    cli("toolchain", "lock", "-C", project.root)
+    locked = lock_of(project)[0]["wheels"][0]["sha256"]
+    (sdk,) = json.loads(cli("toolchain", "fetch", "--json", "-C", project.root).out)
+    (Path(sdk["folder"]) / "torch/include/ATen/h1.h").unlink()
+    cli("toolchain", "verify", "-C", project.root)
+    served.add(TORCH_FILE, torch_wheel({"torch/include/other.h": b"", "torch/version.py": b""}, "2.10.0"))
+    found = cli("toolchain", "fetch", "-C", project.root)
+    assert found.code == 2
+    assert f"{TORCH_FILE} has other bytes than it must have\n  expected sha256 {locked}" in found.err
+
+
+def test_prune_keeps_what_the_lock_names(project: SmallProject, cli: Cli) -> None:
+    cli("toolchain", "lock", "-C", project.root)
+    assert cli("toolchain", "prune", "-C", project.root).out == "nothing to remove\n"
+    removed = json.loads(cli("toolchain", "prune", "--days", "0", "--json", "-C", project.root).out)
+    assert [sdk["kind"] for sdk in removed] == ["torch"]
+
+
+@pytest.mark.parametrize("verb", ["fetch", "pack"])
+def test_without_a_lock_the_error_names_the_verb_that_writes_one(small: SmallProject, cli: Cli, verb: str) -> None:
+    words = ["x"] if verb == "pack" else []
+    found = cli("toolchain", verb, *words, "-C", small.root)
+    assert found.code == 2
+    assert "there is no toolchain.lock" in found.err
+    assert "toolchain lock" in found.err
+
+
+def variant(
+    torch: str, backend: str, release: str | None = None, *, stable: bool = False, cpu: str = "x86_64"
+) -> Variant:
+    version = Version.parse(release) if release else None
+    return Variant(Version.parse(torch), BACKENDS[backend], Platform(cpu, "linux"), version, stable_abi=stable)
+
+
+def test_the_stable_abi_needs_no_math_headers_and_python_alone_needs_nothing() -> None:
+    found = wanted_sdks(
+        [
+            variant("2.10", "cpu", stable=True),
+            variant("2.12", "cuda", "13.0"),
+            variant("2.10", "cuda", "13.2", stable=True),
+            variant("2.12", "rocm", "7.2"),
+            variant("2.14", "cpu", cpu="aarch64"),
+            NoarchVariant(BACKENDS["xpu"]),
+        ],
+        HERE,
+    )
+    assert [str(name).removesuffix(" for x86_64-linux") for name in found.names] == [
+        *("cuda 13.0", "cuda 13.2", "cuda-math 13.0", "torch 2.10", "torch 2.12"),
+    ]
+    assert found.left_out == ("rocm: no SDK of it is made here",)
