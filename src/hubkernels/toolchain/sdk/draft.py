@@ -26,11 +26,7 @@ class Draft:
             return
         if path in self.tree:
             raise InputError(Problem(f"two wheels of one SDK bring {path}, with different bytes"))
-        place = self._place(path)
-        with disk_errors(Path(place)):
-            handle = os.open(place, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o777 if program else 0o666)
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
+        _write(self._place(path), content, 0o777 if program else 0o666)
         self.tree[path] = entry
 
     def link(self, path: str, target: str) -> None:
@@ -55,6 +51,19 @@ class Draft:
                 os.makedirs(above, exist_ok=True)  # noqa: PTH103 - thousands a tree
             self._made.add(above)
         return place
+
+
+def _write(place: str, content: bytes, mode: int) -> None:
+    """Make a new file: ten thousand a tree, so that Path costs as much as the disk."""
+    try:
+        handle = os.open(place, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
+        with os.fdopen(handle, "wb", buffering=0) as file:
+            left = memoryview(content)
+            while left:
+                left = left[file.write(left) :]
+    except OSError:
+        with disk_errors(Path(place)):
+            raise
 
 
 def scan(folder: Path) -> Tree:
