@@ -93,6 +93,7 @@ class Served:
 
     files: dict[str, bytes] = field(default_factory=dict)
     ways: dict[str, str] = field(default_factory=dict)
+    parts: dict[str, bytes] = field(default_factory=dict)  # of other bytes than the whole
     asked: list[tuple[str, str | None, str | None]] = field(default_factory=list)
     url: str = ""
     user: str | None = None
@@ -165,10 +166,12 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, content[: len(content) // 2], {"Content-Length": str(len(content))})
         elif way == "altered":
             self._send(200, content[:-9] + bytes(9))
+        elif part and way.isdigit():
+            self._send(int(way), b"")
         elif part is None or way in {"no ranges", "whole altered"}:
             self._send(200, bytes(len(content)) if way == "whole altered" else content)
         else:
-            self._part(way, content, *map(int, part.removeprefix("bytes=").split("-")))
+            self._part(way, self.served.parts.get(path, content), *map(int, part.removeprefix("bytes=").split("-")))
 
     def _part(self, way: str, content: bytes, start: int, end: int) -> None:
         end = min(end, len(content) - 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from hubkernels.errors import EnvironmentLacksError
 from hubkernels.host.process import Finished
 from hubkernels.model.version import Version
-from hubkernels.toolchain.sdk.index import Index, NotOfferedError, without_secrets
+from hubkernels.toolchain.sdk.index import Found, Index, NotOfferedError, without_secrets
 from hubkernels.toolchain.sdk.recipes import MATH, RECIPES
 from hubkernels.toolchain.sdk.transfer import read_settings
 from tests.sdk.conftest import CUDA, PLATFORM, TORCH, TORCH_FILE, Served, pip_environment, torch_wheel, write_wheel
@@ -196,6 +197,31 @@ def test_a_damaged_answer_is_none(tmp_path: Path, served: Served, kept: str) -> 
     index = Index({}, tmp_path, reporting(json.dumps({"install": [entry]})))
     index._kept(("torch==2",), PLATFORM).write_text(kept)
     assert index.ask(("torch==2",), PLATFORM)[0].url == found.url
+
+
+def test_the_newest_of_several_is_asked_for_again_after_a_day_and_one_release_is_not(
+    served: Served, index: Index
+) -> None:
+    served.add(TORCH_FILE, torch_wheel())
+    for requirement, again in (("torch==2.12.*", True), ("torch===2.12.1", False)):
+        index.ask((requirement,), PLATFORM)
+        kept = index._kept((requirement,), PLATFORM)
+        os.utime(kept, (kept.stat().st_mtime - 90_000,) * 2)
+        served.asked.clear()
+        index.ask((requirement,), PLATFORM)
+        assert bool(served.asked) == again
+
+
+@pytest.mark.parametrize(
+    ("url", "path", "beside"),
+    [
+        ("https://h/a/packages/1/t-1%2Bcpu.whl?k=v", "packages/2/t-1+x.whl", "https://h/a/packages/2/t-1%2Bx.whl"),
+        ("https://h/wheels/t-1%2Bcpu.whl", "t-1.whl", "https://h/wheels/t-1.whl"),
+        ("file:///opt/packages/t-1.whl", "t-2.whl", "file:///opt/packages/t-2.whl"),
+    ],
+)
+def test_another_file_of_an_index_is_found_by_its_path(url: str, path: str, beside: str) -> None:
+    assert Found("t", "1", url, "").beside(path) == beside
 
 
 def test_secrets_are_taken_out_of_texts() -> None:

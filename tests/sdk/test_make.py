@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hubkernels.errors import EnvironmentLacksError, InputError
+from hubkernels.errors import EnvironmentLacksError, HubkernelsError, InputError
 from hubkernels.model.sdk import LockedSdk, tree_hash
 from hubkernels.toolchain.sdk import ranges
 from hubkernels.toolchain.sdk.draft import scan
@@ -25,6 +25,7 @@ from tests.sdk.conftest import (
     TORCH_FILES,
     Served,
     Told,
+    digest,
     torch_wheel,
     write_wheel,
 )
@@ -77,17 +78,52 @@ def test_only_the_parts_that_are_needed_are_fetched_and_neighbours_together(
 
 
 @pytest.mark.parametrize(
-    "way",
-    ["no ranges", "another part", "no word of it", "too little", "other bytes", "grows", "changes"],
+    ("way", "why"),
+    [
+        ("no ranges", "gives no parts of it"),
+        ("another part", r"asked for bytes \d+-\d+, got 'bytes"),
+        ("no word of it", r"asked for bytes \d+-\d+, got ''"),
+        ("too little", "broke off"),
+        ("other bytes", "is damaged"),
+        ("grows", "changed while it was read"),
+        ("changes", "changed while it was read"),
+        ("416", "the server answers 416"),
+        ("501", "the server answers 501"),
+    ],
 )
 def test_a_server_without_honest_ranges_is_asked_for_the_whole_and_says_why(
-    served: Served, told: Told, way: str, monkeypatch: pytest.MonkeyPatch
+    served: Served, told: Told, way: str, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ranges, "_TAIL", 4096)
     sdk = lock_torch(told, served.add(TORCH_FILE, torch_wheel(), way))
     assert sdk.tree == tree_hash(scan(root_of(told, sdk)))
-    assert any(line.startswith(f"fetching all of {TORCH_FILE}: ") for line in told.said)
+    (said,) = [line for line in told.said if line.startswith(f"fetching all of {TORCH_FILE}: ")]
+    assert re.search(why, said)
     assert [part for path, part, _ in served.asked if path.endswith(".whl")][-1] is None
+
+
+def test_nothing_stays_of_parts_that_turn_out_to_be_of_another_wheel(
+    served: Served, told: Told, tmp_path: Path
+) -> None:
+    honest = lock_torch(Told(type(told.store)(tmp_path / "honest")), served.add(TORCH_FILE, torch_wheel()))
+    evil = {"torch/include/0.h": b"evil", **TORCH_FILES}
+    last = "torch/include/c10/last.h"
+    parts = write_wheel("torch", "2.12.1", evil, listed={last: f"{last},{digest(b'')},{len(evil[last])}"})
+    served.parts[next(iter(served.files))] = parts
+    assert lock_torch(told, served.add(TORCH_FILE, torch_wheel())).tree == honest.tree
+    assert "its RECORD says" in told.said[0]
+
+
+@pytest.mark.parametrize("kind", ["altered", "gone"])
+def test_a_wheel_of_a_folder_that_is_not_what_pip_said_is_refused(told: Told, tmp_path: Path, kind: str) -> None:
+    path = tmp_path / TORCH_FILE
+    found = Found("torch", "2.12.1", path.as_uri(), "0" * 64)
+    if kind == "altered":
+        path.write_bytes(torch_wheel())
+    with pytest.raises(
+        HubkernelsError, match={"altered": "has other bytes", "gone": "cannot read .*No such file"}[kind]
+    ):
+        lock_torch(told, found)
 
 
 def test_every_way_gives_the_same_sdk(served: Served, told: Told, tmp_path: Path) -> None:

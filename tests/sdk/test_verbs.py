@@ -65,6 +65,25 @@ def test_what_is_locked_stays_and_what_lacks_is_added(project: SmallProject, ser
     assert "torch-2.10.1-" in lock_of(project)[0]["wheels"][0]["file"]
 
 
+def test_an_update_drops_what_no_variant_needs_and_replaces_a_lock_that_cannot_be_read(
+    project: SmallProject, served: Served, cli: Cli
+) -> None:
+    cli("toolchain", "lock", "-C", project.root)
+    elsewhere = {**lock_of(project)[0], "platform": "aarch64-linux"}
+    (project.root / "toolchain.lock").write_text(json.dumps({"form": 1, "sdks": [*lock_of(project), elsewhere]}))
+    text = (project.root / "build.toml").read_text().replace('stable-abi = "2.10"', 'stable-abi = "2.11"')
+    (project.root / "build.toml").write_text(text)
+    served.add(TORCH_FILE.replace("2.10.0-3", "2.11.0"), torch_wheel(release="2.11.0"))
+    assert cli("toolchain", "lock", "--update", "-C", project.root).code == 0
+    assert [(sdk["version"], sdk["platform"]) for sdk in lock_of(project)] == [
+        *(("2.10", "aarch64-linux"), ("2.11", "x86_64-linux")),
+    ]
+    (project.root / "toolchain.lock").write_text("<<<<<<< ours\n")
+    assert cli("toolchain", "lock", "-C", project.root).code == 2
+    assert cli("toolchain", "lock", "--update", "-C", project.root).code == 0
+    assert [sdk["version"] for sdk in lock_of(project)] == ["2.11"]
+
+
 def test_what_the_index_lacks_is_left_out_and_told(project: SmallProject, served: Served, cli: Cli) -> None:
     served.add_cuda()
     text = (project.root / "build.toml").read_text().replace('["cpu"]', '["cpu", "cuda"]')

@@ -40,7 +40,9 @@ def lock(
     from hubkernels.model.sdk import lock_text  # noqa: PLC0415
 
     file, wanted = _wanted(project, packages)
-    there = {sdk.name: sdk for sdk in _read(file)} if file.is_file() else {}
+    there = {sdk.name: sdk for sdk in _there(file, anew=update)}
+    if update and not packages:
+        there = {name: sdk for name, sdk in there.items() if name in wanted.names or name.platform != wanted.platform}
     added, left_out = _add(_maker(file, anew=update), [name for name in wanted.names if update or name not in there])
     sdks = {**there, **{sdk.name: sdk for sdk in added}}
     write_atomically(file, lock_text(sdks.values()).encode())
@@ -53,6 +55,18 @@ def lock(
     columns([_row(sdks[name], "added" if sdks[name] in added else "there") for name in sorted(sdks)])
     for reason in reasons:
         say(f"left out: {reason}")
+
+
+def _there(file: Path, *, anew: bool) -> tuple[LockedSdk, ...]:
+    """What is locked; nothing where a lock that cannot be read is to be written anew."""
+    if not file.is_file():
+        return ()
+    try:
+        return _read(file)
+    except InputError:
+        if not anew:
+            raise
+        return ()
 
 
 def _add(maker: Maker, names: Sequence[SdkName]) -> tuple[list[LockedSdk], list[str]]:
@@ -101,7 +115,7 @@ def list_sdks(project: ProjectFolder = HERE, json: Json = False) -> None:
 @app.command("verify")
 def verify(project: ProjectFolder = HERE, json: Json = False) -> None:
     """Read every file in the store: what is not as it was made is named and removed."""
-    store = _store(_lock_file(project))
+    store = _store(_lock_file(project)).own()
     problems, sound = [], []
     for stored in list(store.stored()):
         if damaged := store.damage(stored):

@@ -8,11 +8,12 @@ import json
 import re
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from hubkernels.errors import EnvironmentLacksError, Problem
 from hubkernels.host.files import read_json_object, write_atomically
@@ -24,6 +25,7 @@ PYTHON = "3.13"
 _OLDEST_GLIBC, _NEWEST_GLIBC = 5, 28
 _FORM = 1  # of the kept answers
 _TIMEOUT_S = 900.0
+_DAY_S = 86400.0
 _NO_PIP = "No module named pip"
 _TOO_OLD = ("no such option", "no such command")
 _UNREACHED = re.compile(r"connection broken|could not fetch url(?!.* 404 )", re.IGNORECASE)
@@ -69,7 +71,9 @@ class Found:
 
     def beside(self, path: str) -> str:
         """The address of another file of the same index."""
-        return self.url.partition("?")[0].removesuffix(self.path) + path
+        start = self.url.partition("?")[0]
+        root = start.partition("/packages/")[0] if "/" in self.path else start.rpartition("/")[0]
+        return f"{root}/{quote(path)}"
 
 
 class Index:
@@ -89,7 +93,7 @@ class Index:
         Raises NotOfferedError where the index lacks one, EnvironmentLacksError where it cannot be asked.
         """
         kept = self._kept(requirements, platform)
-        if not self.anew and (known := _read_answer(read_json_object(kept))):
+        if not self.anew and _lasts(requirements, kept) and (known := _read_answer(read_json_object(kept))):
             return known
         found = self._ask(requirements, platform)
         entries = [{**vars(each), "requires": list(each.requires)} for each in found]
@@ -144,6 +148,15 @@ def _found(entry: Mapping[str, Any]) -> Found:
     sha256 = archive.get("hashes", {}).get("sha256") or archive["hash"].removeprefix("sha256=")
     requires = tuple(metadata.get("requires_dist", ()))
     return Found(metadata["name"], metadata["version"], where["url"].partition("#")[0], sha256, requires)
+
+
+def _lasts(requirements: Sequence[str], kept: Path) -> bool:
+    """Whether what was answered still counts: for a release always, for the newest one of several a day."""
+    try:
+        age_s = time.time() - kept.stat().st_mtime
+    except OSError:
+        return False
+    return age_s < _DAY_S or all("===" in requirement for requirement in requirements)
 
 
 def _read_answer(kept: Mapping[str, Any]) -> tuple[Found, ...]:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from hubkernels.errors import EnvironmentLacksError, InputError, Problem
-from hubkernels.host.files import disk_errors, hash_file
+from hubkernels.host.files import disk_errors, hash_file, read_errors
 from hubkernels.model.sdk import LockedSdk, SdkName, Wheel, tree_hash
 from hubkernels.toolchain.sdk.draft import Draft
 from hubkernels.toolchain.sdk.index import Found, Index
@@ -98,7 +98,10 @@ class Maker:
         """The files of one wheel, by parts of it where that works, else of the whole."""
         parts = urlsplit(found.url)
         if parts.scheme == "file":
-            return self._take_local(found, Path(url2pathname(parts.path)), recipe, draft)
+            local = Path(url2pathname(parts.path))
+            if (digest := hash_file(local)) != found.sha256:
+                raise other_bytes(found.file, found.sha256, digest)
+            return self._take_local(found, local, recipe, draft)
         if recipe.parts:
             before = len(draft.tree)
             try:
@@ -115,9 +118,7 @@ class Maker:
             whole.unlink(missing_ok=True)
 
     def _take_local(self, found: Found, path: Path, recipe: Recipe, draft: Draft) -> tuple[Wheel, tuple[str, ...]]:
-        if (digest := hash_file(path)) != found.sha256:
-            raise other_bytes(found.file, found.sha256, digest)
-        with path.open("rb") as file:
+        with read_errors(path), path.open("rb") as file:
             return self._unpack(OpenWheel(file, found.file), path.stat().st_size, found, recipe, draft)
 
     def _unpack(

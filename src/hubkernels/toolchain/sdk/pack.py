@@ -40,13 +40,17 @@ def pack(file: Path, sdks: Sequence[Stored], tell: Tell) -> None:
 
 def _add(archive: zipfile.ZipFile, stored: Stored, tell: Tell) -> Iterator[str]:
     """One SDK; yields the lines of the list."""
-    folder = stored.sdk.tree
+    folder, files = stored.sdk.tree, _files(stored.tree)
     tell(f"packing {stored.sdk.name}")
+    told = time.monotonic()
     about = {"sdk": sdk_to_json(stored.sdk), "recipe": stored.form, "tree": stored.tree}
     yield _write(archive, f"{folder}/{_ABOUT}", json.dumps(about, sort_keys=True).encode())
-    for path in _files(stored.tree):
+    for number, path in enumerate(files):
         with read_errors(stored.root / path):
             yield _write(archive, f"{folder}/root/{path}", (stored.root / path).read_bytes())
+        if time.monotonic() - told > _TOLD_S:
+            told = time.monotonic()
+            tell(f"{stored.sdk.name}: {number + 1} of {len(files)} files")
 
 
 def _write(archive: zipfile.ZipFile, name: str, content: bytes) -> str:

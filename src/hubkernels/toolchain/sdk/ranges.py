@@ -14,7 +14,7 @@ from typing import Any
 from hubkernels.errors import EnvironmentLacksError, InputError, Problem
 from hubkernels.host.files import disk_errors
 from hubkernels.model.size import size_text
-from hubkernels.toolchain.sdk.transfer import Transfer, shown
+from hubkernels.toolchain.sdk.transfer import AnswerError, Transfer, shown
 
 _BLOCK = 1 << 20
 _GAP = 256 << 10
@@ -86,7 +86,9 @@ class RangedFile(io.RawIOBase):
         for left in reversed(range(_TRIES)):
             try:
                 return self._request(start, end)
-            except (OSError, http.client.HTTPException) as error:  # noqa: PERF203 - each try is a request
+            except AnswerError as error:  # noqa: PERF203 - each try is a request
+                raise NoRangesError(error.problems[0]) from error
+            except (OSError, http.client.HTTPException) as error:
                 if not left:
                     raise NoRangesError(Problem(f"{shown(self._url)} broke off: {error!r}")) from error
         raise AssertionError

@@ -65,6 +65,10 @@ class SdkStore:
                 return about.parent / _ROOT
         return None
 
+    def own(self) -> SdkStore:
+        """The one that is written, alone."""
+        return SdkStore(self.folder)
+
     def stored(self) -> Iterator[Stored]:
         """All that is kept, but for what does not tell what it is."""
         for folder in self._all:
@@ -130,7 +134,7 @@ class SdkStore:
         """Remove what no lock names and what nobody used for so many days; and what killed processes left."""
         self._sweep()
         named, removed = self._named(), []
-        for each in list(SdkStore(self.folder).stored()):
+        for each in list(self.own().stored()):
             idle = time.time() - each.used
             if idle > days * 86400 or (idle > _RECENT_S and each.sdk.tree not in named):
                 self._remove(each.root.parent)

@@ -31,6 +31,10 @@ class GoneError(EnvironmentLacksError):
     """The index has no file under this address."""
 
 
+class AnswerError(EnvironmentLacksError):
+    """The server answers with an error that is about the question, or about itself."""
+
+
 @dataclass(frozen=True)
 class Settings:
     """What of pip's configuration decides a transfer. credentials: by host and port, as ``user:password``."""
@@ -180,4 +184,4 @@ def _refused(url: str, error: urllib.error.HTTPError) -> EnvironmentLacksError:
         return EnvironmentLacksError(
             Problem(what, hint="credentials are taken from pip's index addresses and ~/.netrc: is the right one there?")
         )
-    return EnvironmentLacksError(Problem(what, hint="run again later"))
+    return AnswerError(Problem(what, hint="run again later"))

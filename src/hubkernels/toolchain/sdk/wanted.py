@@ -14,6 +14,7 @@ class Wanted:
     """SDKs in one order, and why some backends have none."""
 
     names: tuple[SdkName, ...]
+    platform: str
     left_out: tuple[str, ...]
 
 
@@ -22,7 +23,8 @@ def wanted_sdks(variants: Iterable[AnyVariant], platform: Platform) -> Wanted:
     compiled = [each for each in variants if not isinstance(each, NoarchVariant) and each.platform == platform]
     names = {name for variant in compiled for name in _names(variant)}
     strange = {each.backend.name for each in compiled if each.backend.name not in {"cpu", "cuda"}}
-    return Wanted(tuple(sorted(names)), tuple(f"{backend}: no SDK of it is made here" for backend in sorted(strange)))
+    left_out = tuple(f"{backend}: no SDK of it is made here" for backend in sorted(strange))
+    return Wanted(tuple(sorted(names)), str(platform), left_out)
 
 
 def _names(variant: Variant) -> Iterator[SdkName]:
