@@ -153,6 +153,15 @@ def test_settings_come_from_pip_and_netrc(tmp_path: Path) -> None:
     }
 
 
+def test_the_last_of_several_settings_wins_and_that_of_another_verb_is_none() -> None:
+    said = (
+        ":env:.proxy='http://env'\nglobal.cert='/of-the-machine.pem'\nglobal.cert='/of-the-user.pem'\n"
+        "global.proxy='http://global'\ninstall.proxy='http://install'\ndownload.cert='/no.pem'\n"
+    )
+    found = read_settings({"HOME": "/nowhere"}, lambda *_, **__: Finished(0, said, ""))
+    assert (found.certificates, found.proxy) == ("/of-the-user.pem", "http://env")
+
+
 def failing(errors: str, status: int = 1, output: str = "") -> Any:  # noqa: ANN401 - stands for a function
     return lambda *_, **__: Finished(status, output, errors)
 

@@ -21,7 +21,8 @@ from hubkernels.errors import EnvironmentLacksError, Problem
 from hubkernels.host.process import Finished, run
 from hubkernels.toolchain.sdk.index import without_secrets
 
-_LINE = re.compile(r"^[\w:-]+\.([\w-]+)=(.+)$", re.MULTILINE)
+_LINE = re.compile(r"^(global|install|:env:)\.([\w-]+)=(.+)$", re.MULTILINE)
+_SECTIONS = ("global", "install", ":env:")  # of what `pip install` reads, the last one wins
 _TIMEOUT_S = 60.0
 _UNAUTHORIZED = (401, 403, 407)
 _PORTS = {"http": 80, "https": 443}
@@ -47,8 +48,9 @@ class Settings:
 
 def read_settings(environment: Mapping[str, str], start: Callable[..., Finished] = run) -> Settings:
     """Ask pip, and look into ``~/.netrc``, as pip does. Where pip cannot say, nothing is set."""
-    said: dict[str, list[str]] = {}
-    for option, value in _LINE.findall(start((sys.executable, "-m", "pip", "config", "list"), env=environment).output):
+    said: dict[str, list[str]] = {}  # by option, what wins last: within a section that is pip's own order
+    lines = _LINE.findall(start((sys.executable, "-m", "pip", "config", "list"), env=environment).output)
+    for _, option, value in sorted(lines, key=lambda line: _SECTIONS.index(line[0])):
         said.setdefault(option, []).append(_literal(value))
     pages = [
         word
@@ -58,8 +60,8 @@ def read_settings(environment: Mapping[str, str], start: Callable[..., Finished]
     ]
     bundle = environment.get("REQUESTS_CA_BUNDLE") or environment.get("CURL_CA_BUNDLE")
     return Settings(
-        certificates=next(iter(said.get("cert", ())), bundle),
-        proxy=next(iter(said.get("proxy", ())), None),
+        certificates=said.get("cert", [bundle])[-1],
+        proxy=said.get("proxy", [None])[-1],
         trusted=frozenset(word for text in said.get("trusted-host", ()) for word in text.split()),
         credentials={**dict(_netrc(environment)), **dict(_userinfo(pages))},
     )
