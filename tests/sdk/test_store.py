@@ -170,6 +170,15 @@ def test_a_sound_tree_stays(store: SdkStore, sdk: LockedSdk) -> None:
     assert store.find(sdk.tree) == stored.root
 
 
+def test_of_two_that_remove_one_sdk_neither_fails(store: SdkStore, sdk: LockedSdk) -> None:
+    (stored,) = store.stored()
+    (stored.root / "torch/include/a.h").write_bytes(b"b\n")
+    other = SdkStore(store.folder)
+    assert store.damage(stored)
+    assert other.damage(stored)
+    assert other.find(sdk.tree) is None
+
+
 def used(store: SdkStore, sdk: LockedSdk, age_s: float) -> None:
     about = store.folder / "trees" / sdk.tree / "about.json"
     now = about.stat().st_mtime

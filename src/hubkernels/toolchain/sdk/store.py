@@ -165,7 +165,8 @@ class SdkStore:
         with disk_errors(place):
             grave.parent.mkdir(parents=True, exist_ok=True)
             shutil.rmtree(grave, ignore_errors=True)
-            place.rename(grave)
+            with contextlib.suppress(FileNotFoundError):  # another process was first
+                place.rename(grave)
         shutil.rmtree(grave, ignore_errors=True)
 
 

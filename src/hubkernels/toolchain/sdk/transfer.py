@@ -181,7 +181,8 @@ def _without_user(url: str) -> str:
 def _refused(url: str, error: urllib.error.HTTPError) -> EnvironmentLacksError:
     what = f"cannot fetch {shown(url)}: the server answers {error.code} {without_secrets(str(error.reason))}"
     if error.code in {404, 410}:
-        return GoneError(Problem(what))
+        hint = "what pip told may be out of date: run again, `toolchain lock` with --update"
+        return GoneError(Problem(what, hint=hint))
     if error.code in _UNAUTHORIZED:
         return EnvironmentLacksError(
             Problem(what, hint="credentials are taken from pip's index addresses and ~/.netrc: is the right one there?")
