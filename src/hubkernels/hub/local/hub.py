@@ -76,6 +76,8 @@ class Hub:
                 (self.folder / kind).mkdir(exist_ok=True)
                 for settings in (self.folder / kind).glob(f"*/*.git/{_SETTINGS}"):
                     self._remember(settings)
+            for stored in self:
+                stored.git.refs.clear_locks()
 
     def close(self) -> None:
         """Leave nothing half done. The lock goes last: from then on the folder is another's."""

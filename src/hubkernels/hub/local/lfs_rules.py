@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from fnmatch import fnmatchcase
+from itertools import chain
 
 LARGE_BYTES = 10 * 1024 * 1024
 """From here on a file is large, as on the Hub."""
@@ -41,11 +41,7 @@ def _matches_any_part(path: str, pattern: str) -> bool:
     parts = path.split("/")
     above = ("/".join(parts[:depth]) for depth in range(1, len(parts)))
     whole = () if pattern.endswith("/") else (path,)
-    return any(_matches(each, pattern.rstrip("/")) for each in _all(above, whole))
-
-
-def _all(*groups: Iterable[str]) -> Iterable[str]:
-    return (each for group in groups for each in group)
+    return any(_matches(each, pattern.rstrip("/")) for each in chain(above, whole))
 
 
 def _matches(path: str, pattern: str) -> bool:

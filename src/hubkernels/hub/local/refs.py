@@ -1,9 +1,15 @@
-"""Branches, tags and pull requests: each a file that names a commit, replaced in one step."""
+"""Branches, tags and pull requests: each a file that names a commit, replaced in one step.
+
+Who changes one holds git's own lock for it, a file beside it. Else `git pack-refs`, a part of `git gc`, deletes what
+was written between its look at the old value and its step.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +18,11 @@ from hubkernels.hub.local.durable import make_folders, sync_all, write_durably
 from hubkernels.hub.local.names import is_commit, is_ref
 
 _PACKED = "packed-refs"
+_LOCK = ".lock"
+_LOCK_MODE = 0o444  # given when the file is made, so there is no moment when it could be git's, whose are writable
+_WRITABLE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
+_LOCKED_AGAIN_S = 0.005
+_LOCKED_MOST_S = 3.0  # git holds a ref's for milliseconds, that of packed-refs for as long as it writes
 
 
 class Refs:
@@ -36,12 +47,12 @@ class Refs:
 
     def below(self, prefix: str) -> dict[str, str]:
         """The refs below refs/heads/, refs/tags/ or refs/pr/, by the rest of their names, sorted."""
-        found = {name: oid for name, oid in self._packed().items() if name.startswith(prefix)}
-        for folder, _, files in os.walk(self.folder / prefix):  # which goes on where a folder is deleted meanwhile
-            for file in files:
-                name = (Path(folder) / file).relative_to(self.folder).as_posix()
-                if not file.endswith(".lock") and (oid := self.get(name)):
-                    found[name] = oid
+        found = {}
+        for name in self._files(prefix):
+            if oid := self.get(name):
+                found[name] = oid
+        # Last: who packs refs writes this file before those of the refs go.
+        found = {name: oid for name, oid in self._packed().items() if name.startswith(prefix)} | found
         return {name.removeprefix(prefix): found[name] for name in sorted(found)}
 
     def set(self, name: str, oid: str) -> None:
@@ -51,26 +62,66 @@ class Refs:
             raise Refusal(400, f"{oid[:80]!r} is no object that a ref may name")
         path = self.folder / name
         try:
-            sync_all(make_folders(path.parent, self.folder))
-            write_durably(path, f"{oid}\n".encode(), self.scratch)
+            with self._locked(path):
+                write_durably(path, f"{oid}\n".encode(), self.scratch)
         except (NotADirectoryError, FileExistsError, IsADirectoryError) as error:
             raise Refusal(409, f"{name} clashes with another ref: one is a folder of the other") from error
 
     def delete(self, name: str) -> None:
         _insist_on_ref(name)
-        packed = self._packed()
-        if packed.pop(name, None):
-            lines = "".join(f"{oid} {ref}\n" for ref, oid in sorted(packed.items()))
-            write_durably(self.folder / _PACKED, lines.encode(), self.scratch)
         path = self.folder / name
-        path.unlink(missing_ok=True)
-        sync_all({path.parent})
+        with self._locked(path), self._locked(self.folder / _PACKED):
+            packed = self._packed()
+            if packed.pop(name, None):
+                lines = "".join(f"{oid} {ref}\n" for ref, oid in sorted(packed.items()))
+                write_durably(self.folder / _PACKED, lines.encode(), self.scratch)
+            path.unlink(missing_ok=True)
+            sync_all({path.parent})
         kind = self.folder.joinpath(*name.split("/")[:2])
         with contextlib.suppress(OSError):  # a folder that is left would be in the way of a ref of its name
             for folder in path.parents:
                 if folder == kind:
                     break
                 folder.rmdir()
+
+    @contextlib.contextmanager
+    def _locked(self, path: Path) -> Iterator[None]:
+        """Raises Refusal where somebody else, a running git or one that was killed, has the lock and keeps it."""
+        lock = path.with_name(path.name + _LOCK)
+        until = time.monotonic() + _LOCKED_MOST_S
+        while not self._lock(lock):
+            if time.monotonic() > until:
+                hint = "try again; where no git runs in that folder, one was killed there: delete the file"
+                raise Refusal(503, f"{lock.relative_to(self.folder)} is there: {hint}", headers={"Retry-After": "1"})
+            time.sleep(_LOCKED_AGAIN_S)
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
+
+    def _lock(self, lock: Path) -> bool:
+        """Make a lock's file; tells whether it could be."""
+        try:
+            sync_all(make_folders(lock.parent, self.folder))
+            os.close(os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, _LOCK_MODE))
+        except (FileExistsError, FileNotFoundError):  # git takes empty folders away
+            return False
+        return True
+
+    def clear_locks(self) -> None:
+        """Take away what a killed server left. git's own stay: that one may run."""
+        left = [self.folder / name for name in self._files("refs/", locks=True)]
+        for lock in (*left, self.folder / f"{_PACKED}{_LOCK}"):
+            with contextlib.suppress(FileNotFoundError):
+                if not lock.stat().st_mode & _WRITABLE:
+                    lock.unlink()
+
+    def _files(self, prefix: str, *, locks: bool = False) -> Iterator[str]:
+        """The names of refs that have a file, or of their locks. It goes on where a folder is deleted meanwhile."""
+        for folder, _, files in os.walk(self.folder / prefix):
+            for file in files:
+                if file.endswith(_LOCK) == locks:
+                    yield (Path(folder) / file).relative_to(self.folder).as_posix()
 
     def clashes(self, name: str) -> bool:
         """Whether a ref stands where this one's folder would, or the other way round."""

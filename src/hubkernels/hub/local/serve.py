@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -195,7 +196,6 @@ class _Thread:
         )
         self.server = uvicorn.Server(config)
         self.thread = threading.Thread(target=self.server.run, args=(listeners,), name="hub", daemon=True)
-        self.ended = threading.Event()
 
     def __enter__(self) -> None:
         self.thread.start()
@@ -204,7 +204,7 @@ class _Thread:
                 return
             if not self.thread.is_alive():
                 break
-            self.ended.wait(0.01)
+            time.sleep(0.01)
         self.server.should_exit = True
         raise EnvironmentLacksError("the Hub did not start; its log tells why")
 

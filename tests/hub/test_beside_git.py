@@ -1,0 +1,101 @@
+"""A Hub's folder while an operator's git works in it: what it packs, deletes and locks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from hubkernels.hub.local.refs import Refs
+from hubkernels.hub.local.repository import initialize
+from tests.hub.conftest import CI, Serve, Served, run
+from tests.hub.test_http import API, commit, file, lines, refused
+
+ALL = bool(os.environ.get("HUBKERNELS_TEST_ALL"))
+V1 = "refs/heads/v1"
+
+
+@pytest.fixture
+def refs(tmp_path: Path) -> Refs:
+    """Those of a repository with one commit, and nothing else."""
+    for name in ("git", "scratch"):
+        (tmp_path / name).mkdir()
+    return initialize(tmp_path / "git", {}, "author", tmp_path / "scratch").refs
+
+
+@contextmanager
+def over_and_over(*words: str | Path) -> Iterator[None]:
+    """A command in a loop of its own, with no pause."""
+    loop = subprocess.Popen(["sh", "-c", 'while :; do "$@" 2>/dev/null; done', "sh", *map(str, words)])
+    try:
+        yield
+    finally:
+        loop.kill()
+        loop.wait()
+
+
+def test_a_commit_survives_git_that_packs_refs(refs: Refs) -> None:
+    """It deleted the file of a ref that was replaced after its look at it: 4 of 10,313 were gone."""
+    parent = refs.get("refs/heads/main") or ""
+    who = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+    made = run("git", "-C", refs.folder, *who, "commit-tree", "-m", "x", f"{parent}^{{tree}}", "-p", parent)
+    oids, number = (parent, made.stdout.strip()), 0
+    lost: list[int] = []
+    until = time.monotonic() + (30 if ALL else 4)
+    with over_and_over("git", "-C", refs.folder, "-c", "core.fsync=none", "pack-refs", "--all"):
+        while time.monotonic() < until:
+            number += 1
+            wanted = oids[number % 2]
+            refs.set(V1, wanted)
+            for _ in range(5):
+                seen = {refs.get(V1), refs.below("refs/heads/").get("v1")}
+                lost += [number] * (seen != {wanted})
+    assert number > 2
+    assert lost == []
+
+
+def test_a_branch_that_was_deleted_does_not_come_back_from_git(refs: Refs) -> None:
+    oid = refs.get("refs/heads/main") or ""
+    back: list[int] = []
+    number = 0
+    until = time.monotonic() + (10 if ALL else 2)
+    with over_and_over("git", "-C", refs.folder, "-c", "core.fsync=none", "pack-refs", "--all"):
+        while time.monotonic() < until:
+            number += 1
+            refs.set("refs/heads/deep/er", oid)
+            refs.delete("refs/heads/deep/er")
+            for _ in range(5):
+                back += [number] * bool(refs.get("refs/heads/deep/er"))
+    assert number > 2
+    assert back == []
+
+
+def test_a_lock_of_a_server_that_was_killed_is_nobody_s(hub: Served, serve: Serve) -> None:
+    """And one of git's stays, for that git may run: what is to be done is said."""
+    folder, git = hub.folder, hub.git()
+    for name in (V1, "packed-refs"):
+        killed = (
+            "import os, sys, pathlib; from hubkernels.hub.local.refs import Refs\n"
+            "folder = pathlib.Path(sys.argv[1])\n"
+            "with Refs(folder, folder)._locked(folder / sys.argv[2]): os.kill(os.getpid(), 9)"
+        )
+        assert run(sys.executable, "-c", killed, git, name).returncode == -9
+        assert (git / f"{name}.lock").exists()
+    gits = git / "refs/heads/main.lock"
+    gits.touch()
+    hub.running.hub.close()
+    again = serve(folder)
+    assert commit(again, file("a")).status == 200
+    assert again.ask("DELETE", f"{API}/branch/v1", token=CI).status == 200
+    answer = again.ask("POST", f"{API}/commit/main", lines(file("a")), CI)
+    refused(answer, 503, "refs/heads/main.lock is there: try again; where no git runs in that folder, one was killed")
+    assert answer.headers["Retry-After"]
+    gits.unlink()
+    assert again.ask("POST", f"{API}/commit/main", lines(file("a")), CI).status == 200
+    again.check("kernels/org/my-kernel", "--no-dangling")
