@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
+from hubkernels.hub.local.objects import ObjectStore, Staging
 from hubkernels.hub.local.refs import Refs
 from hubkernels.hub.local.repository import initialize
 from tests.hub.conftest import CI, Serve, Served, run
@@ -99,3 +101,41 @@ def test_a_lock_of_a_server_that_was_killed_is_nobody_s(hub: Served, serve: Serv
     gits.unlink()
     assert again.ask("POST", f"{API}/commit/main", lines(file("a")), CI).status == 200
     again.check("kernels/org/my-kernel", "--no-dangling")
+
+
+@pytest.mark.parametrize("by", ["distance", "name"])
+def test_what_git_packed_as_differences_is_read(refs: Refs, by: str) -> None:
+    """Its size is told from its first bytes, without what it differs from."""
+    folder, text = refs.folder, b""
+    store, texts = ObjectStore(folder / "objects", refs.scratch), {}
+    with closing(store), closing(Staging(store)) as staging:
+        for number in range(30):
+            text = hashlib.sha512(b"%d" % number).hexdigest().encode() * 3 + text
+            texts[staging.add("blob", text)] = text
+        entries = (b"100644 %02d\0%s" % (number, bytes.fromhex(oid)) for number, oid in enumerate(texts))
+        refs_tree = staging.add("tree", b"".join(entries))
+        staging.publish()
+        git = ("git", "-C", folder, "-c", f"repack.useDeltaBaseOffset={'true' if by == 'distance' else 'false'}")
+        for words in (("tag", "all", refs_tree), ("repack", "-adfq"), ("prune-packed", "-q")):
+            assert run(*git, *words).returncode == 0
+        assert not list(folder.glob("objects/??"))
+        seen = run("git", "-C", folder, "verify-pack", "-v", next(folder.glob("objects/pack/*.idx"))).stdout
+        assert "chain length = 2" in seen
+        for oid, expected in texts.items():
+            assert store.blob(oid).size == len(expected)
+            assert store.blob(oid).content() == expected
+            assert b"".join(store.blob(oid).pieces(100, 50)) == expected[100:150]
+        assert len(store[refs_tree].as_raw_string()) == len(texts) * 30
+        with pytest.raises(KeyError):
+            store.blob("0" * 40)
+
+
+def test_an_object_that_a_commit_names_again_is_new_for_git(refs: Refs) -> None:
+    """`git gc` deletes what is two weeks old and named by nothing, while a commit counts on it."""
+    store = ObjectStore(refs.folder / "objects", refs.scratch)
+    for _ in range(2):
+        with closing(Staging(store)) as staging:
+            oid = staging.add("blob", b"x")
+            staging.publish()
+        assert time.time() - store.path(oid).stat().st_mtime < 60
+        os.utime(store.path(oid), (0, 0))

@@ -467,13 +467,14 @@ def in_pieces(content: bytes, times: int) -> Iterator[bytes]:
         yield content
 
 
-@pytest.mark.parametrize("lfs", ["never", "always"])
-def test_memory_holds_no_whole_file(tmp_path: Path, started: Callable[..., Process], lfs: str) -> None:
+@pytest.mark.parametrize("kept", ["in git", "in a pack", "beside git"])
+def test_memory_holds_no_whole_file(tmp_path: Path, started: Callable[..., Process], kept: str) -> None:
     """Neither when one comes nor when one goes; more than one at a time here."""
+    lfs = "always" if kept == "beside git" else "never"
     process = started(tmp_path / "hub", "--lfs", lfs)
     create(process, ["v1"])
     piece = os.urandom(999_999)
-    times = SIZE // len(piece)
+    times = SIZE // len(piece) // (2 if kept == "in a pack" else 1)
     before = process.peak_mib()
     if lfs == "never":
         begin = lines().rstrip(b"\n") + b'\n{"key": "file", "value": {"content": "'
@@ -490,6 +491,8 @@ def test_memory_holds_no_whole_file(tmp_path: Path, started: Callable[..., Proce
         assert process.ask("POST", f"{API}/commit/v1", lines(pointer("a", whole))).status == 200
         del whole
     received = process.peak_mib()
+    if kept == "in a pack":
+        assert run("git", "-C", tmp_path / f"hub/kernels/{REPO}.git", "gc", "-q", "--prune=now").returncode == 0
     place = process.ask("HEAD", f"{PAGE}/resolve/v1/a").headers["Location"] or f"{process.url}{PAGE}/resolve/v1/a"
     sizes: list[int] = []
     readers = [threading.Thread(target=lambda: sizes.append(receive(place))) for _ in range(3)]

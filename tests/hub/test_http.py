@@ -786,3 +786,14 @@ def test_something_can_be_put_around_the_application(serve: Serve) -> None:
     hub.api().create_repo("org/my-kernel", repo_type="kernel")
     assert hub.ask("GET", f"{API}/refs").status == 503
     assert hub.ask("GET", API).status == 200
+
+
+def test_behind_a_proxy_links_are_the_proxy_s(hub: Served) -> None:
+    """By two headers that docs/hub.md names; the port of large files is the same on both."""
+    asked = {"operation": "upload", "objects": [{"oid": "0" * 64, "size": 1}]}
+    headers = {"Host": "hub.example", "X_Forwarded_Proto": "https"}
+    answer = hub.ask("POST", f"{PAGE}.git/info/lfs/objects/batch", asked, CI, **headers)
+    actions = answer.json()["objects"][0]["actions"]
+    port = urlsplit(hub.running.content_url).port
+    assert actions["upload"]["href"].startswith(f"https://hub.example:{port}/content/")
+    assert actions["verify"]["href"] == f"https://hub.example{PAGE}.git/info/lfs/objects/verify"

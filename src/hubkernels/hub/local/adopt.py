@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 from hubkernels.errors import CheckFailedError, HubRefusedError, Problem
 from hubkernels.hub.local.answers import Refusal
-from hubkernels.hub.local.durable import move_into_place, sync_file
+from hubkernels.hub.local.durable import make_folders, sync_all
 from hubkernels.hub.local.hub import Hub, Stored
 from hubkernels.hub.local.names import RepoId
 from hubkernels.hub.local.repository import Repository
 from hubkernels.hub.local.whole import insist_on_whole
 
 _STORES = ("objects", "lfs/objects")
-_HEADS = "refs/heads/"
+_HEADS, _TAGS = "refs/heads/", "refs/tags/"
 
 
 @contextmanager
@@ -38,23 +39,32 @@ def take_in(hub: Hub, repo: RepoId, new: Path, *, private: bool) -> Stored:
     """Take in a repository that stands in the scratch folder.
 
     It was looked at, by `insist_on_whole`. Branches of one that is there move forward alone: one that is ahead stays,
-    and its own privacy too. Raises CheckFailedError for a branch with commits of its own, and where the one that is
-    there is damaged, before anything is changed.
+    and its own privacy too. New tags come; pull requests do not, for each Hub numbers its own. Raises CheckFailedError
+    for a pack that is damaged, a branch with commits of its own and a tag that names another one, and where the one
+    that is there is damaged, before anything is changed.
     """
-    for path in new.rglob("*"):
-        sync_file(path)
     there = hub.find(repo)
-    if there is None:
-        return hub.adopt(repo, new, private=private)
-    insist_on_whole(there.git, there.repo, str(there.git.folder), "delete it there, or bring it back from a copy")
+    if there is not None:
+        insist_on_whole(there.git, there.repo, str(there.git.folder), "delete it there, or bring it back from a copy")
     staged = Repository(new, hub.scratch)
     with closing(staged.objects):
-        heads = _forward(there, staged)
+        _write_out(staged, repo)
+        changed = {**_forward(there, staged), **_new_tags(there, staged)} if there else {}
+    sync_all(new.rglob("*"))
+    if there is None:
+        return hub.adopt(repo, new, private=private)
     for store in _STORES:
         _move_missing(new / store, there.git.folder / store, there.git.folder)
-    for name, commit in heads.items():
-        there.git.refs.set(f"{_HEADS}{name}", commit)
+    for ref, oid in changed.items():
+        there.git.refs.set(ref, oid)
     return there
+
+
+def _write_out(staged: Repository, repo: RepoId) -> None:
+    """Each object stands in a file of its own afterwards, by what it hashes to."""
+    if wrong := staged.objects.write_out():
+        hint = "nothing of it was taken: fetch or copy it again"
+        raise CheckFailedError(*(Problem(what, str(repo), hint) for what in wrong))
 
 
 def _forward(there: Stored, staged: Repository) -> dict[str, str]:
@@ -69,7 +79,15 @@ def _forward(there: Stored, staged: Repository) -> dict[str, str]:
         raise CheckFailedError(
             *(Problem(f"{name} of {there.repo} has commits that the other has not", where, hint) for name in apart)
         )
-    return moved
+    return {f"{_HEADS}{name}": commit for name, commit in moved.items()}
+
+
+def _new_tags(there: Stored, staged: Repository) -> dict[str, str]:
+    now, new = there.git.refs.below(_TAGS), staged.refs.below(_TAGS)
+    if apart := [name for name in new if now.get(name, new[name]) != new[name]]:
+        what, hint = f"the tag {{}} of {there.repo} names another commit here", "delete the one that is wrong"
+        raise CheckFailedError(*(Problem(what.format(name), str(there.git.folder), hint) for name in apart))
+    return {f"{_TAGS}{name}": oid for name, oid in new.items() if name not in now}
 
 
 def _holds(git: Repository, head: str, commit: str) -> bool:
@@ -77,9 +95,13 @@ def _holds(git: Repository, head: str, commit: str) -> bool:
 
 
 def _move_missing(source: Path, target: Path, root: Path) -> None:
-    """Files that are named by their content. The index of a pack comes after it."""
-    found = sorted(path for path in source.rglob("*") if path.is_file())
-    for path in sorted(found, key=lambda path: path.suffix == ".idx"):
+    """Files that are named by their content, each on the disk. Those that are there are new again for `git gc`."""
+    folders = set()
+    for path in sorted(path for path in source.rglob("*") if path.is_file()):
         place = target / path.relative_to(source)
-        if not place.exists():
-            move_into_place(path, place, root)
+        if place.exists():
+            os.utime(place)
+        else:
+            folders |= {*make_folders(place.parent, root), place.parent}
+            path.replace(place)
+    sync_all(folders)

@@ -18,7 +18,7 @@ from dulwich.pack import Pack
 from hubkernels.errors import CheckFailedError, Problem
 from hubkernels.host.files import hash_file
 from hubkernels.hub.local.names import RepoId
-from hubkernels.hub.local.objects import inflated
+from hubkernels.hub.local.packs import inflate
 from hubkernels.hub.local.repository import Repository
 from hubkernels.hub.local.tree import FOLDER
 
@@ -63,7 +63,7 @@ def _loose(path: Path) -> Kinds:
     """Read in pieces: it may be large."""
     digest, oid = hashlib.sha1(usedforsecurity=False), path.parent.name + path.name
     with path.open("rb") as file:
-        pieces = inflated(file)
+        pieces = inflate(file)
         first = next(pieces)
         digest.update(first)
         size = len(first)
