@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import zlib
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ import pytest
 from hubkernels.errors import CheckFailedError
 from hubkernels.hub.local.adopt import opened, take_in
 from hubkernels.hub.local.names import RepoId
+from hubkernels.hub.local.repository import Repository
+from hubkernels.hub.local.whole import insist_on_whole
 from tests.hub.conftest import CI, Served, run
 from tests.hub.test_http import API, commit, file, lines
 
@@ -38,7 +41,11 @@ def taken(tmp_path: Path) -> Taken:
             shutil.copytree(git, new)
             for change in changes:
                 change(new)
-            return take_in(hub, RepoId("kernels", "org", "my-kernel"), new, private=False).git.folder
+            repo = RepoId("kernels", "org", "my-kernel")
+            came = Repository(new, hub.scratch)
+            with closing(came.objects):
+                insist_on_whole(came, repo, str(new), "copy it again")
+            return take_in(hub, repo, new, private=False).git.folder
 
     return take
 

@@ -1,7 +1,7 @@
 """Objects in packs, as `git gc` makes them: the size of one from its first bytes, its content in pieces.
 
-One that is stored as a difference from another is put together whole: `core.bigFileThreshold` of a repository, which
-`repository.lay_out` sets, keeps git from making such of files that are large.
+One that is stored as a difference from another is put together whole; the attribute that `repository.lay_out` writes
+keeps git from making such of files.
 """
 
 from __future__ import annotations

@@ -189,10 +189,13 @@ def unknown(revision: str, what: str = "revision") -> Refusal:
 
 def lay_out(folder: Path) -> None:
     """An empty bare repository, which has no branch yet. The folder is there, and nobody sees it."""
-    for name in ("objects/info", "objects/pack", "refs/heads", "refs/tags", "refs/pr"):
+    for name in ("info", "objects/info", "objects/pack", "refs/heads", "refs/tags", "refs/pr"):
         (folder / name).mkdir(parents=True)
     (folder / "HEAD").write_text(f"ref: {MAIN}\n", encoding="ascii")
     (folder / "config").write_bytes(_CONFIG)
+    # `git gc` then stores each file as it is, so that it can be read in pieces. Not core.bigFileThreshold: dulwich
+    # takes that for the most that it may read.
+    (folder / "info/attributes").write_text("* -delta\n", encoding="ascii")
 
 
 def mend_config(folder: Path, scratch: Path) -> None:
