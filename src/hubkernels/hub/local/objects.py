@@ -7,7 +7,7 @@ import hashlib
 import os
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -80,7 +80,7 @@ class ObjectStore:
         with contextlib.closing(self._read(oid)) as pieces:
             return next(pieces).split()[0].decode()
 
-    def _read(self, oid: str) -> Generator[bytes]:
+    def _read(self, oid: str) -> Generator[bytes, None, None]:
         """The header of an object, then its content in pieces."""
         file, offset = self._open(oid)
         with file:
