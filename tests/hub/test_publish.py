@@ -671,3 +671,51 @@ def test_a_backslash_in_a_file_name_is_refused_by_us(project: Path) -> None:
     file.write_text(json.dumps(metadata), encoding="utf-8")
     with pytest.raises(InputError, match="backslash"):
         read_offer({CPU: artifact})
+
+
+_SPY = """
+import os
+from pathlib import Path
+Path(os.environ["SPY"]).write_text("\\n".join((
+    *(f"{name}={os.environ.get(name)}" for name in ("HF_TOKEN", "HF_TOKEN_PATH", "HUBKERNELS_SIGN_PASSWORD")),
+    f"secrets {b'hf_ci' in Path('/proc/self/environ').read_bytes()}",
+    f"token {__import__('huggingface_hub').get_token()}",
+    f"offline {__import__('huggingface_hub').constants.HF_HUB_OFFLINE}",
+)))
+"""
+
+
+def test_who_runs_what_came_back_has_no_token_and_no_hub(
+    serve: Serve, project: Path, publish: Publish, cli: Cli, tmp_path: Path
+) -> None:
+    change(project, cli, "__init__.py", _SPY)
+    (tmp_path / "token").write_text(CI)
+    told = {"SPY": str(tmp_path / "spied"), "HF_TOKEN_PATH": str(tmp_path / "token"), "HUBKERNELS_SIGN_PASSWORD": CI}
+    assert publish(serve(), project, back=True, **told).code == 0
+    assert (tmp_path / "spied").read_text().splitlines() == [
+        *("HF_TOKEN=None", "HF_TOKEN_PATH=None", "HUBKERNELS_SIGN_PASSWORD=None"),
+        *("secrets False", "token None", "offline True"),
+    ]
+
+
+def test_other_bytes_that_come_back_are_not_run(
+    serve: Serve, project: Path, publish: Publish, cli: Cli, tmp_path: Path
+) -> None:
+    ran_it = tmp_path / "ran"
+    change(project, cli, "__init__.py", f"\nif 0: open({str(ran_it)!r}, 'w')\n")
+
+    def wrap(app: Any) -> Any:  # noqa: ANN401 - an ASGI application
+        async def spoil(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401
+            async def other(message: Any) -> None:  # noqa: ANN401
+                if scope["method"] == "GET":
+                    message = {**message, "body": message.get("body", b"").replace(b"\nif 0:", b"\nif 1:")}
+                await send(message)
+
+            await app(scope, receive, other if scope["type"] == "http" else send)
+
+        return spoil
+
+    ran = publish(serve(wrap=wrap), project, back=True)
+    assert ran.code == 1
+    assert f"gives other bytes for {CPU} than were sent" in ran.err
+    assert not ran_it.exists()

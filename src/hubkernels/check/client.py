@@ -35,23 +35,26 @@ _HINTS = {
 }
 """What to do about errors of the loaders, Python's and the system's, by their words."""
 
-_SILENT = ("DISABLE_TELEMETRY", "HF_HUB_DISABLE_TELEMETRY", "DO_NOT_TRACK")
-"""With one of them, client 0.17.2 ends its User-Agent in a space, which HTTP forbids."""
-_NEARER = ("HF_HUB_OFFLINE", "LOCAL_KERNELS", "KERNELS_CACHE", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")
-"""Where a client looks before it asks the Hub."""
+SECRETS = frozenset(
+    {
+        *("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_OIDC_ID_TOKEN"),
+        *("HUBKERNELS_SIGN_KEY", "HUBKERNELS_SIGN_PASSWORD", "SIGSTORE_ID_TOKEN"),
+        *("ACTIONS_ID_TOKEN_REQUEST_TOKEN", "ACTIONS_ID_TOKEN_REQUEST_URL"),
+    }
+)
+"""What lets somebody write to the Hub or sign: kernels, and what they depend on, are other people's code."""
 
 
 @dataclass(frozen=True)
 class Task:
     """What a child does. name: in messages. function: as ``module:function``; only the child imports it.
 
-    requires: modules that the child must be able to import. online: whether it asks a Hub.
+    requires: modules that the child must be able to import.
     """
 
     name: str
     function: str
     requires: tuple[str, ...] = ("torch", "kernels")
-    online: bool = False
 
 
 def run_in_fresh_process(
@@ -64,21 +67,21 @@ def run_in_fresh_process(
 ) -> Any:  # noqa: ANN401 - JSON; each task says what it returns
     """Run a task with the arguments in ``request`` and return its answer; both are JSON, paths absolute.
 
-    environment: of the child, whole; that of this process when None.
+    environment: of the child, whole but for `SECRETS`; that of this process when None. The child asks no Hub.
     Raises CheckFailedError when the child crashes, raises or hangs, and whatever HubkernelsError the task raised.
     """
     with tempfile.TemporaryDirectory(prefix="hubkernels-") as scratch:
         order, answer = Path(scratch) / "request.json", Path(scratch) / "answer.json"
         order.write_text(
-            json.dumps(
-                {"timeout_s": timeout_s, "requires": task.requires, "online": task.online, "arguments": request}
-            ),
+            json.dumps({"timeout_s": timeout_s, "requires": task.requires, "arguments": request}),
             encoding="utf-8",
         )
         command = (python, "-X", "faulthandler", "-m", "hubkernels.check.client", task.function, order, answer)
+        given = os.environ if environment is None else environment
+        known = {name: value for name, value in given.items() if name not in SECRETS}
         started = time.monotonic()
         # -m puts the working folder first on the path: a project's own kernels/ must not stand for the client.
-        ended = run(command, cwd=Path(scratch), env=environment, timeout_s=timeout_s + _GRACE_S)
+        ended = run(command, cwd=Path(scratch), env=known, timeout_s=timeout_s + _GRACE_S)
         if ended.status or not answer.exists():
             hung = time.monotonic() - started >= timeout_s
             raise _failure(task.name, request, ended, f"did not end within {timeout_s:g} s" if hung else None)
@@ -120,12 +123,7 @@ def main(arguments: Sequence[str]) -> None:
     function, order, answer = arguments
     request = json.loads(Path(order).read_bytes())
     faulthandler.dump_traceback_later(request["timeout_s"], exit=True)
-    os.environ.update(HF_HOME=str(Path(order).parent / "hf"))
-    if request["online"]:
-        for name in (*_SILENT, *_NEARER):
-            os.environ.pop(name, None)
-    else:
-        os.environ.update(HF_HUB_OFFLINE="1", DISABLE_TELEMETRY="1")
+    os.environ.update(HF_HOME=str(Path(order).parent / "hf"), HF_HUB_OFFLINE="1", DISABLE_TELEMETRY="1")
     try:
         _require(request["requires"])
         message = {"answer": pkgutil.resolve_name(function)(**request["arguments"])}

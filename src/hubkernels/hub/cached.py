@@ -80,7 +80,11 @@ class Cached:
             for place in places:
                 if place.is_relative_to(blobs):
                     place.unlink(missing_ok=True)
-            (self.repository / "trees" / f"{self.pin.commit}.json").unlink(missing_ok=True)
+            self.pass_for_whole()
+
+    def pass_for_whole(self) -> None:
+        """Forget the client's listing of the commit, by which it tells a part of it from the whole."""
+        (self.repository / "trees" / f"{self.pin.commit}.json").unlink(missing_ok=True)
 
     def name_version(self, version: int) -> None:
         """What `get_kernel(version=N)` looks up without a network."""

@@ -32,13 +32,15 @@ class Kernel:
     depends: tuple[KernelDependency, ...]
 
 
-def lock(wanted: Iterable[KernelDependency], remote_of: RemoteOf, trust: Collection[str]) -> Lock:
+def lock(wanted: Iterable[KernelDependency], remote_of: RemoteOf, trust: Collection[str] | None) -> Lock:
     """Pin what is wanted and all that it depends on. trust: ``OWNER`` or ``OWNER/NAME``, beside whom the Hub trusts.
+
+    None trusts everybody: for who runs it where it can take nothing.
 
     Raises CheckFailedError for publishers that nobody trusts, a kernel-depends that can move, a cycle, and files
     that are not what their digests say; of all that is wanted at once.
     """
-    walk = _Walk(remote_of, frozenset(map(spelled_alike, trust)))
+    walk = _Walk(remote_of, None if trust is None else frozenset(map(spelled_alike, trust)))
     failures = [failure for each in wanted if (failure := _failure(walk, each))]
     if failures:
         raise combined(failures)
@@ -57,7 +59,7 @@ def _failure(walk: _Walk, wanted: KernelDependency) -> HubkernelsError | None:
 class _Walk:
     """What was found so far."""
 
-    def __init__(self, remote_of: RemoteOf, trust: Collection[str]) -> None:
+    def __init__(self, remote_of: RemoteOf, trust: Collection[str] | None) -> None:
         self._remote_of = remote_of
         self._trust = trust
         self._trusted: set[str] = set()
@@ -85,7 +87,7 @@ class _Walk:
         """Before anything of a repository is read, as the client does."""
         repo_id = remote.repo_id
         owner = repo_id.partition("/")[0]
-        if {spelled_alike(repo_id), spelled_alike(owner)} & {*self._trust, *self._trusted}:
+        if self._trust is None or {spelled_alike(repo_id), spelled_alike(owner)} & {*self._trust, *self._trusted}:
             return
         if not remote.is_of_trusted_publisher():
             hint = f"look at it, then: --trust {repo_id}, or --trust {owner} for all of {owner}"

@@ -81,6 +81,11 @@ class Remote:
         token = self._api.token or get_token()
         return {"HF_ENDPOINT": self._api.endpoint, **({"HF_TOKEN": token} if isinstance(token, str) else {})}
 
+    def near(self, repo_id: str, cache: Path) -> Remote:
+        """Another repository, or this one, of the same Hub, through another cache."""
+        token = self._api.token
+        return Remote(repo_id, self.repo_type, token if isinstance(token, str) else None, cache)
+
     def branches(self) -> dict[str, str] | None:
         """Commit of each branch; None where there is no such repository, or none that may be seen."""
         from huggingface_hub.errors import RepositoryNotFoundError  # noqa: PLC0415 - an extra
