@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeVar
+
+Item = TypeVar("Item")
+Found = TypeVar("Found")
 
 CHECK_FAILED, INPUT_WRONG, ENVIRONMENT_LACKS, HUB_REFUSED = 1, 2, 3, 4
 
@@ -70,6 +73,22 @@ def combined(errors: Iterable[HubkernelsError]) -> HubkernelsError:
     found = tuple(errors)
     worst = max(found, key=lambda error: error.exit_code)
     return type(worst)(*dict.fromkeys(problem for error in found for problem in error.problems))
+
+
+def gathered(call: Callable[[Item], Found], items: Iterable[Item]) -> tuple[Found, ...]:
+    """What a call makes of each. Where it refuses some, what is wrong with all of these is told at once."""
+    tried = [_try(call, item) for item in items]
+    errors = [each for each in tried if isinstance(each, HubkernelsError)]
+    if errors:
+        raise errors[0] if len(errors) == 1 else combined(errors)
+    return tuple(each for each in tried if not isinstance(each, HubkernelsError))
+
+
+def _try(call: Callable[[Item], Found], item: Item) -> Found | HubkernelsError:
+    try:
+        return call(item)
+    except HubkernelsError as error:
+        return error
 
 
 def similar(word: str, known: Iterable[str]) -> str | None:

@@ -137,6 +137,17 @@ def test_an_older_version_leaves_the_card_to_the_newer(serve: Serve, project: Pa
     assert newer["commit"] in card(hub)
 
 
+def test_a_branch_of_no_version_leaves_the_card_where_there_are_versions(
+    serve: Serve, project: Path, publish: Publish
+) -> None:
+    hub = serve()
+    done(publish(hub, project, "--json"))
+    before = card(hub)
+    ran = publish(hub, project, "--branch", "next")
+    assert "org/my-table main: the branch moved on meanwhile, or is of no version: the card stays\n" in ran.out
+    assert card(hub) == before
+
+
 def test_a_project_has_a_card_of_its_own(serve: Serve, project: Path, publish: Publish, cli: Cli) -> None:
     """With the variables of upstream, and its white space."""
     hub = serve()

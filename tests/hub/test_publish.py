@@ -253,14 +253,23 @@ def test_what_changes_while_it_is_sent_is_not_what_is_sent(  # noqa: PLR0913, PL
     assert Path(there).read_bytes() == before
 
 
-@pytest.mark.parametrize(("token", "status"), [(READER, 403), (OTHER, 403), ("hf_unknown", 401), ("hf_late", 401)])
+@pytest.mark.parametrize(
+    ("token", "why"),
+    [
+        (READER, "the token of reader is one to read with"),
+        (OTHER, "the token of other has no role on org"),
+        ("hf_unknown", "the Hub refused (401)"),
+        ("hf_late", "the Hub refused (401)"),
+        ("", "there is no token to write with"),
+    ],
+)
 def test_who_may_not_write_is_told_the_way_out(
-    serve: Serve, project: Path, publish: Publish, token: str, status: int
+    serve: Serve, project: Path, publish: Publish, token: str, why: str
 ) -> None:
     hub = serve()
     ran = publish(hub, project, token=token)
     assert ran.code == 4
-    assert f"the Hub refused ({status})" in ran.err
+    assert why in ran.err
     assert "hint: " in ran.err
 
 
@@ -719,3 +728,32 @@ def test_other_bytes_that_come_back_are_not_run(
     assert ran.code == 1
     assert f"gives other bytes for {CPU} than were sent" in ran.err
     assert not ran_it.exists()
+
+
+def test_a_proposal_that_may_have_been_made_is_not_asked_for_again(
+    serve: Serve, project: Path, publish: Publish
+) -> None:
+    asked: list[str] = []
+
+    def wrap(app: Any) -> Any:  # noqa: ANN401 - an ASGI application
+        async def lose(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401
+            if "/commit/" not in scope.get("path", "") or b"create_pr" not in scope["query_string"]:
+                await app(scope, receive, send)
+                return
+            asked.append(scope["path"])
+
+            async def nothing(message: Any) -> None:  # noqa: ANN401
+                pass
+
+            await app(scope, receive, nothing)
+            await send({"type": "http.response.start", "status": 502, "headers": [(b"content-length", b"0")]})
+            await send({"type": "http.response.body"})
+
+        return lose
+
+    hub = serve(wrap=wrap)
+    hub.api().create_repo(REPO, repo_type="kernel")
+    hub.api().create_branch(REPO, branch="v1", repo_type="kernel")
+    ran = publish(hub, project, "--create-pr")
+    assert (ran.code, "the Hub refused (502)" in ran.err) == (4, True)
+    assert len(asked) == 1

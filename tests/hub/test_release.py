@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import NOARCH_INIT_PY, NOARCH_OP_PY, Cli, Ran
-from tests.hub.conftest import CI, CPU, LATE, OWNER, REPO, Serve, Served, commit_all, run
+from tests.hub.conftest import CI, CPU, LATE, OWNER, REPO, Serve, Served, Verb, commit_all, run
 from tests.hub.test_publish import head, meanwhile, tree, write_over
 
 pytest.importorskip("torch", reason="what is released is loaded")
@@ -229,9 +230,53 @@ def test_what_is_not_committed_is_told_before_the_gates(serve: Serve, project: P
 
 
 def test_a_hub_that_refuses_ends_it_with_its_code(serve: Serve, release: Release) -> None:
-    ran = release(serve(), HF_TOKEN=LATE)
+    """Before the gates: a token that is no more is not found out an hour later."""
+    ran = release(serve(), "--json", HF_TOKEN=LATE)
     assert ran.code == 4
-    assert "the release stopped at publish of my-table" in ran.err
+    assert json.loads(ran.out)["failed"]["step"] == "publish"
+    assert list(states(ran)) == ["build"]
+
+
+OTHER_PACKAGE = """
+[package.other-table]
+general = { version = 1, hub.repo-id = "another-org/other-table" }
+"""
+
+
+def test_of_two_packages_none_is_sent_where_one_is_refused(serve: Serve, project: Path, release: Release) -> None:
+    hub = serve()
+    shutil.copytree(project / "torch-ext/my_table/my_table", project / "torch-ext/other_table/other_table")
+    edit(project, "build.toml", BUILD_TOML, BUILD_TOML + OTHER_PACKAGE)
+    ran = release(hub, "--json")
+    assert ran.code == 4
+    (problem,) = json.loads(ran.out)["failed"]["problems"]
+    assert problem["what"] == "the token of ci has no role on another-org"
+    assert list(states(ran)) == ["build"]
+    assert hub.ask("GET", f"/api/kernels/{REPO}", token=OWNER).status == 404
+
+
+def test_what_is_wrong_with_each_package_is_told(serve: Serve, project: Path, verb: Verb) -> None:
+    edit(project, "build.toml", BUILD_TOML, BUILD_TOML + OTHER_PACKAGE)
+    ran = verb(serve(), "publish", "--project", project)
+    assert ran.code == 2
+    for name in ("my-table", "other-table"):
+        assert f"nothing is built in {project}/build/{name}" in ran.err
+
+
+def test_a_gate_that_was_skipped_has_not_passed(serve: Serve, project: Path, release: Release) -> None:
+    hub = serve()
+    edit(project, "build.toml", 'parity = ["tests/cases/answer.py"]\n', "")
+    for _ in range(2):
+        ran = release(hub, "--json")
+        assert ran.code == 0, ran.err
+        assert states(ran)["parity"] == "skipped"
+
+
+def test_a_parity_check_leaves_its_record_beside_the_artifact(project: Path, cli: Cli) -> None:
+    assert cli("build", "--project", project).code == 0
+    assert cli("check", "parity", "--project", project).code == 0
+    record = json.loads((project / f"build/my-table/{CPU}.records/parity.json").read_text())
+    assert (record["variant"], [row["ok"] for row in record["rows"]]) == (CPU, [True, True])
 
 
 def test_benchmarks_go_along_where_they_are_asked_for(serve: Serve, release: Release) -> None:

@@ -70,7 +70,7 @@ def publish(  # noqa: PLR0913, PLR0917 - one parameter an option
 ) -> None:
     """Publish what is built: one commit a package, on the branch of its version, then loaded back at that commit."""
     from hubkernels.hub.deliver import deliver  # noqa: PLC0415 - `--help` does without
-    from hubkernels.hub.order import make_orders  # noqa: PLC0415
+    from hubkernels.hub.order import ask_ahead, make_orders  # noqa: PLC0415
     from hubkernels.hub.prepare import Wishes  # noqa: PLC0415
 
     refuse_unwritable(output_json)
@@ -88,12 +88,11 @@ def publish(  # noqa: PLR0913, PLR0917 - one parameter an option
         with_card=not no_card,
     )
     builder, target = open_target(project, packages)
-    if repo_id and len(target.packages) > 1:
-        names = ", ".join(package.name for package in target.packages)
-        raise InputError(Problem(f"--repo-id is for one package; there are {names}", hint="name one"))
+    orders = make_orders(builder, target.packages, wishes)
+    ask_ahead(orders)
     done: dict[str, Delivery] = {}
     try:
-        for each in chain.from_iterable(map(deliver, make_orders(builder, target.packages, wishes))):
+        for each in chain.from_iterable(map(deliver, orders)):
             done[each.order.package.name] = each
             if not (quiet or json):
                 tell_delivery(each)
@@ -155,6 +154,7 @@ def _tell_card(repo_id: str, shown: Shown) -> None:
         "uploaded": f"card at {shown.commit}",
         "no_changes": "the card says just this",
         "left_to_newer_version": "the card is that of a newer version, and stays",
+        "left_alone": "the branch moved on meanwhile, or is of no version: the card stays",
     }
     say(f"{repo_id} main: {words[shown.status]}")
 

@@ -61,7 +61,7 @@ def release(  # noqa: PLR0913, PLR0917 - one parameter an option
     json: Json = False,
 ) -> int:
     """Build, check, publish and load back: every gate in turn, from the one that failed when it is called again."""
-    from hubkernels.hub.prepare import Wishes, repository_of  # noqa: PLC0415 - `--help` does without
+    from hubkernels.hub.prepare import Wishes  # noqa: PLC0415 - `--help` does without
     from hubkernels.release.gates import GATES, WITH_BENCH  # noqa: PLC0415
     from hubkernels.release.pipeline import carry_out  # noqa: PLC0415
     from hubkernels.release.plan import plan as look_ahead  # noqa: PLC0415
@@ -72,8 +72,6 @@ def release(  # noqa: PLR0913, PLR0917 - one parameter an option
     builder, target = open_target(project, packages, settings(jobs, memory))
     signer = chosen_signer(sign_key, keyless=sign)
     wishes = Wishes(private=private, allow_dirty=allow_dirty, signer=signer, dry_run=dry_run, with_card=not no_card)
-    for package in target.packages:  # not after an hour of gates
-        repository_of(package, wishes)
     gates = WITH_BENCH if bench else GATES
     asked = Release(builder, target.packages, wishes, gates, remote_of(), report, target.named, tuple(trust or ()))
     events = [look_ahead(asked)] if plan else carry_out(asked)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from hubkernels.errors import CheckFailedError, HubkernelsError, InputError, Problem, combined
+from hubkernels.errors import CheckFailedError, InputError, Problem, gathered
 from hubkernels.hub.branches import version_of
 from hubkernels.hub.changes import RemoteFile
 from hubkernels.hub.hashes import against_digest, metadata_of, read_variant, refuse_bytecode
@@ -41,19 +41,9 @@ def lock(wanted: Iterable[KernelDependency], remote_of: RemoteOf, trust: Collect
     that are not what their digests say; of all that is wanted at once.
     """
     walk = _Walk(remote_of, None if trust is None else frozenset(map(spelled_alike, trust)))
-    failures = [failure for each in wanted if (failure := _failure(walk, each))]
-    if failures:
-        raise combined(failures)
+    gathered(walk.add, wanted)
     pins = tuple(sorted(walk.pins.values(), key=lambda pin: pin.place))
     return Lock(pins, {pin.key: walk.kernels[pin.key].files for pin in pins})
-
-
-def _failure(walk: _Walk, wanted: KernelDependency) -> HubkernelsError | None:
-    try:
-        walk.add(wanted)
-    except HubkernelsError as failure:
-        return failure
-    return None
 
 
 class _Walk:

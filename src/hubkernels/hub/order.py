@@ -1,4 +1,4 @@
-"""All that there is to publish of one package, looked at before anything of any package is sent."""
+"""All that there is to publish of one package, looked at, and asked of the Hub, before anything of any is sent."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hubkernels.build.pipeline import Builder
+from hubkernels.errors import InputError, Problem, gathered
 from hubkernels.hub.prepare import Wishes, prepare, repository_of
-from hubkernels.hub.publish import Publication
+from hubkernels.hub.publish import Publication, preview
 from hubkernels.hub.remote import Remote
 from hubkernels.hub.show import Sheet, prepare_card
 from hubkernels.model.project import Package
@@ -26,8 +27,23 @@ class Order:
 
 
 def make_orders(builder: Builder, packages: Iterable[Package], wishes: Wishes) -> tuple[Order, ...]:
-    """Raises whatever there is against publishing the first package that has something against it."""
-    return tuple(_make(builder, package, wishes) for package in packages)
+    """Asks no Hub. Raises whatever there is against publishing any of these, of all at once."""
+    chosen = tuple(packages)
+    if wishes.repo_id and len(chosen) > 1:
+        names = ", ".join(package.name for package in chosen)
+        raise InputError(Problem(f"--repo-id is for one package; there are {names}", hint="name one"))
+    return gathered(lambda package: _make(builder, package, wishes), chosen)
+
+
+def ask_ahead(orders: Iterable[Order]) -> None:
+    """Raises whatever the Hub has against any of these by now, of all at once. Sends nothing."""
+    gathered(_ask, orders)
+
+
+def _ask(order: Order) -> None:
+    if not (order.wishes.dry_run or order.wishes.as_pull_request):
+        order.remote.insist_on_right()
+    preview(order.publication, order.remote)
 
 
 def _make(builder: Builder, package: Package, wishes: Wishes) -> Order:

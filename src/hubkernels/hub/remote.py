@@ -15,6 +15,7 @@ from hubkernels.errors import EnvironmentLacksError, HubRefusedError, InputError
 from hubkernels.hub.changes import Changes, RemoteFile
 from hubkernels.hub.offer import Content
 from hubkernels.hub.waiting import PATIENCE, GaveUpError, bound_waiting, endpoint_errors
+from hubkernels.model.client import spelled_alike
 
 if TYPE_CHECKING:
     from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationCopy, CommitOperationDelete, HfApi
@@ -24,8 +25,11 @@ Answer = TypeVar("Answer")
 RepoType = Literal["kernel", "model"]
 
 STALE_PARENT = 412
-_NO_ORGANIZATION = 404
+_NOBODY, _FORBIDDEN, _NO_ORGANIZATION = 401, 403, 404
 _BUSY = frozenset({429, 500, 502, 503, 504})
+_NOT_TAKEN = frozenset({429, 503})
+"""Of these, what a Hub answers before it does anything: with the others what was asked for may be done."""
+
 _PAUSES_S = (0.5, 2.0, 5.0)
 """Before a busy Hub is asked again."""
 
@@ -119,6 +123,24 @@ class Remote:
             return False
         return getattr(owner, "trustedKernelPublisher", False) is True
 
+    def insist_on_right(self) -> None:
+        """Raises HubRefusedError where there is no token, or one that plainly may not write there.
+
+        Of one that may write some repositories of an owner, the Hub tells at the first of them.
+        """
+        from huggingface_hub import get_token  # noqa: PLC0415 - an extra
+
+        if not (self._api.token or get_token()):
+            raise HubRefusedError(Problem("there is no token to write with", self.url, _WAYS_OUT[_NOBODY]))
+        try:
+            who = self._ask(self._api.whoami)
+        except HubRefusedError as error:
+            if _status(error.__cause__) == _NOBODY:
+                raise
+            return
+        if why := why_not_writing(who, self.repo_id.partition("/")[0]):
+            raise HubRefusedError(Problem(why, self.url, _WAYS_OUT[_FORBIDDEN]))
+
     def create(self, *, private: bool) -> None:
         kind, hidden = self.repo_type, private or None
         self._ask(lambda: self._api.create_repo(self.repo_id, repo_type=kind, private=hidden, exist_ok=True))
@@ -186,7 +208,8 @@ class Remote:
     ) -> Committed:
         """One commit onto ``parent``. Raises RaceLostError where the branch has another head by now.
 
-        Where the answer to one that was made was lost, the next try finds another head: its own.
+        Where the answer to one that was made was lost, the next try finds another head: its own. A proposal moves no
+        head: it is asked for again only where the Hub has not begun.
         """
 
         def send() -> CommitInfo:
@@ -200,11 +223,16 @@ class Remote:
                 create_pr=as_pull_request or None,
             )
 
-        made = self._ask(lambda: _with_or_without_xet(send), branch)
+        busy = _NOT_TAKEN if as_pull_request else _BUSY
+        made = self._ask(lambda: _with_or_without_xet(send), branch, busy=busy)
         return Committed(made.oid, made.pr_url)
 
     def _ask(
-        self, call: Callable[[], Answer], branch: str | None = None, pauses_s: tuple[float, ...] = _PAUSES_S
+        self,
+        call: Callable[[], Answer],
+        branch: str | None = None,
+        pauses_s: tuple[float, ...] = _PAUSES_S,
+        busy: frozenset[int] = _BUSY,
     ) -> Answer:
         """An answer of the client's; what it raises names the repository and the way out. A busy Hub is asked again."""
         from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError  # noqa: PLC0415 - an extra
@@ -216,7 +244,7 @@ class Remote:
         except GaveUpError as error:
             raise self._unreachable(error) from error
         except HfHubHTTPError as error:
-            if not pauses_s or _status(error) not in _BUSY:
+            if not pauses_s or _status(error) not in busy:
                 raise self._refused(error, branch) from error
             time.sleep(_wished_s(error) or pauses_s[0])
         except (ConnectionError, LocalEntryNotFoundError) as error:
@@ -229,7 +257,7 @@ class Remote:
             if type(error).__module__.partition(".")[0] not in {"httpx", "httpx2", "httpcore"}:
                 raise
             raise self._unreachable(error) from error
-        return self._ask(call, branch, pauses_s[1:])
+        return self._ask(call, branch, pauses_s[1:], busy)
 
     def _unreachable(self, error: Exception) -> EnvironmentLacksError:
         hint = "is HF_ENDPOINT right, and the network there? HF_HUB_OFFLINE must not be set"
@@ -260,6 +288,28 @@ class Remote:
             return RaceLostError(Problem(what, self.url, "publish again: it starts from what is there now"))
         hint = _WAYS_OUT.get(status, "try again; where it persists, ask who runs the Hub")
         return HubRefusedError(Problem(f"the Hub refused ({status}): {said}", self.url, hint))
+
+
+def why_not_writing(who: object, owner: str) -> str | None:
+    """Why a token does not write to an owner's repositories, of what the Hub tells of it; None where it may."""
+    token = _at(who, "auth", "accessToken", "role")
+    named, roles = _at(who, "name"), {}
+    for org in found if isinstance(found := _at(who, "orgs"), list) else ():
+        role = "write" if _at(org, "resourceGroups") else _at(org, "roleInOrg")  # a group may have another
+        roles[spelled_alike(str(_at(org, "name")))] = role
+    if token == "read":  # noqa: S105 - a role
+        return f"the token of {named} is one to read with"
+    if _at(who, "type") != "user" or spelled_alike(str(named)) == spelled_alike(owner):
+        return None
+    if spelled_alike(owner) not in roles:
+        return f"the token of {named} has no role on {owner}"
+    return f"the token of {named} has the role read on {owner}" if roles[spelled_alike(owner)] == "read" else None
+
+
+def _at(value: object, *names: str) -> object:
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
 def _with_or_without_xet(send: Callable[[], Answer]) -> Answer:

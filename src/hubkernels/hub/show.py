@@ -23,7 +23,7 @@ from hubkernels.hub.remote import RaceLostError, Remote, start_again
 from hubkernels.model.digest import hash_digest
 from hubkernels.model.project import Package
 
-CardStatus = Literal["uploaded", "no_changes", "left_to_newer_version"]
+CardStatus = Literal["uploaded", "no_changes", "left_to_newer_version", "left_alone"]
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,10 @@ def is_front(branch: str, branches: Collection[str]) -> bool:
 
 def _publish_once(sheet: Sheet, branch: str, remote: Remote, found: tuple[Parity, ...]) -> Shown:
     branches = remote.branches() or {}
-    if not is_front(branch, branches) or branches.get(branch) != sheet.facts.commit:
-        return Shown("left_to_newer_version", None)
+    if not is_front(branch, branches):
+        return Shown("left_alone" if version_of(branch) is None else "left_to_newer_version", None)
+    if branches.get(branch) != sheet.facts.commit:
+        return Shown("left_alone", None)
     head = branches.get(MAIN)
     if head is None:
         raise RaceLostError(Problem(f"{remote.repo_id} has no branch {MAIN} for its card", remote.url))

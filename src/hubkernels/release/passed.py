@@ -53,15 +53,20 @@ class Passed:
     def __init__(self, file: Path) -> None:
         self._file = file
         found: dict[str, Any] = read_memory(file, _FORM)
+        self._now: dict[str, str] = {}
         self._keys = {name: key for name, key in found.items() if isinstance(key, str)}
 
     def why_again(self, gate: str, package: str, key: str) -> str | None:
         """Why a gate has to be passed; None where just this has passed it."""
         known = self._keys.get(f"{package}: {gate}")
-        if known is None:
-            return "not done yet"
-        return None if known == key else "artifacts, or what they are tested with, changed since"
+        if key in {known, self._now.get(f"{package}: {gate}")}:
+            return None
+        return "artifacts, or what they are tested with, changed since" if known else "not done yet"
 
     def note(self, gate: str, package: str, key: str) -> None:
         self._keys[f"{package}: {gate}"] = key
         write_memory(self._file, _FORM, dict(self._keys))
+
+    def note_now(self, gate: str, package: str, key: str) -> None:
+        """For this run alone: there was nothing that the gate could look at here."""
+        self._now[f"{package}: {gate}"] = key

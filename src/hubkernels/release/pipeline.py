@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hubkernels.check.verdict import Subject, Verdict
-from hubkernels.hub.order import make_orders
+from hubkernels.hub.order import ask_ahead, make_orders
 from hubkernels.release.gates import Gate
 from hubkernels.release.passed import artifacts_in
 from hubkernels.release.publishing import publish
@@ -16,6 +16,8 @@ from hubkernels.release.steps import BUILD, PUBLISH, Event, Step, Stop, StoppedE
 def carry_out(release: Release) -> Iterator[Event]:
     """Take each step as its event is asked for; what stops it is told last."""
     try:
+        with stopping_at(PUBLISH, release.names, "publish"):
+            release.insist_on_repositories()
         yield from _build(release)
         _look_ahead(release)
         for gate in release.gates:
@@ -35,7 +37,7 @@ def _build(release: Release) -> Iterator[Taken]:
 def _look_ahead(release: Release) -> None:
     """What publishing would refuse at the end, an hour of gates later."""
     with stopping_at(PUBLISH, (), "publish --dry-run"):
-        make_orders(release.builder, [each.package for each in release.subjects()], release.wishes)
+        ask_ahead(make_orders(release.builder, [each.package for each in release.subjects()], release.wishes))
 
 
 def _pass(release: Release, gate: Gate) -> Iterator[Taken]:
@@ -55,14 +57,18 @@ def _pass(release: Release, gate: Gate) -> Iterator[Taken]:
 
 
 def _judge(release: Release, gate: Gate, subject: Subject) -> Verdict | None:
-    """None where just these artifacts have passed before. What changes while it runs has not passed."""
+    """None where just these artifacts have passed before.
+
+    What changes while it runs has not passed, nor what it found nothing to look at in.
+    """
     name = subject.package.name
     key = release.key(gate, subject, artifacts_in(subject.folder))
     if release.why(gate, name, key) is None:
         return None
     verdict = gate.run(subject)
     if key is not None and not verdict.code and release.key(gate, subject, artifacts_in(subject.folder)) == key:
-        release.passed.note(gate.name, name, key)
+        note = release.passed.note if verdict.state == "ok" else release.passed.note_now
+        note(gate.name, name, key)
     return verdict
 
 

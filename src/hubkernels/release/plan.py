@@ -20,7 +20,8 @@ _LAST = {
 
 
 def plan(release: Release) -> Taken:
-    """As one event: no step is taken."""
+    """As one event: no step is taken. Raises InputError for what could not be taken at all."""
+    release.insist_on_repositories()
     return Taken(tuple(_steps(release)))
 
 

@@ -9,7 +9,7 @@ from hubkernels.errors import CheckFailedError, Problem
 from hubkernels.hub.deliver import Delivery, load_back, send, show_card
 from hubkernels.hub.lock import lock
 from hubkernels.hub.lock_files import write_lock
-from hubkernels.hub.order import Order, make_orders
+from hubkernels.hub.order import Order, ask_ahead, make_orders
 from hubkernels.model.lock import LOCK as LOCK_FILE
 from hubkernels.model.project import KernelDependency
 from hubkernels.release.gates import cases
@@ -22,6 +22,7 @@ def publish(release: Release) -> Iterator[Taken]:
     """What there is against any package is found out before the first one is sent."""
     with stopping_at(PUBLISH, release.names, _repeat(*release.names)):
         orders = _orders(release)
+        ask_ahead(orders)
     done = []
     for order in orders:
         delivery = yield from _deliver(release, order)

@@ -9,9 +9,9 @@ from hubkernels.build.artifacts import BUILD_FIRST, built
 from hubkernels.build.pipeline import Builder
 from hubkernels.build.report import Report
 from hubkernels.check.verdict import Subject
-from hubkernels.errors import InputError, Problem
+from hubkernels.errors import InputError, Problem, gathered
 from hubkernels.hub.lock import RemoteOf
-from hubkernels.hub.prepare import Wishes
+from hubkernels.hub.prepare import Wishes, repository_of
 from hubkernels.model.project import Package
 from hubkernels.release.gates import Gate
 from hubkernels.release.passed import Artifacts, Passed, key_of
@@ -41,6 +41,10 @@ class Release:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(package.name for package in self.packages)
+
+    def insist_on_repositories(self) -> None:
+        """Raises InputError, before an hour of gates, where a package has no place to go to."""
+        gathered(lambda package: repository_of(package, self.wishes), self.packages)
 
     def subject(self, package: Package) -> Subject:
         return Subject(self.builder, package, self.report)
