@@ -60,7 +60,8 @@ def check(  # noqa: PLR0913, PLR0917 - one parameter an option
     json: Json = False,
 ) -> int:
     from hubkernels.build.artifacts import built  # noqa: PLC0415 - `--help` does without
-    from hubkernels.check.verdict import Subject, Verdict, insist, judge  # noqa: PLC0415
+    from hubkernels.check.verdict import Subject, Verdict, insist  # noqa: PLC0415
+    from hubkernels.release.measured import judge  # noqa: PLC0415
 
     chosen = [check for name, check in CHECKS.items() if name in (words or ())]
     others = [word for word in words or () if word not in CHECKS]

@@ -1,4 +1,4 @@
-"""The gates that leave a record beside each artifact: parity, and the times of its ops."""
+"""What leaves a record beside each artifact: parity, checked alone or in a release, and the times of its ops."""
 
 from __future__ import annotations
 
@@ -11,16 +11,25 @@ from hubkernels.bench.run import CellResult, Settings, Wanted, choose_cells, lis
 from hubkernels.build.artifacts import built
 from hubkernels.check.checks import CHECKS, Check
 from hubkernels.check.runnable import find_runnable
-from hubkernels.check.verdict import Outcome, Subject, Verdict, judge
+from hubkernels.check.verdict import Outcome, Subject, Verdict
+from hubkernels.check.verdict import judge as judge_alone
 from hubkernels.errors import Problem
 from hubkernels.host.cpu import usable_cores
 from hubkernels.hub.records import digest_in, write_bench, write_parity
 
 
-def parity(subject: Subject) -> Verdict:
-    """And the record of it, of the bytes that were there before and after."""
+def judge(each: Check, subject: Subject) -> Verdict:
+    """With the record of what was found, where the check is of parity."""
+    return _with_record(each, subject) if each.name == PARITY else judge_alone(each, subject)
+
+
+def _with_record(each: Check, subject: Subject) -> Verdict:
+    """Of the bytes that were there before and after.
+
+    One a variant, of the machine that compared it last: what another left beside what cannot run here stays.
+    """
     before = {folder: digest_in(folder) for folder in built(subject.folder).values()}
-    verdict = judge(CHECKS["parity"], subject)
+    verdict = judge_alone(each, subject)
     if verdict.state == "ok":
         found = {subject.folder / result["variant"]: result for result in verdict.outcome.results}
         for folder in before.keys() & found.keys():
@@ -28,8 +37,12 @@ def parity(subject: Subject) -> Verdict:
     return verdict
 
 
+def parity(subject: Subject) -> Verdict:
+    return judge(CHECKS[PARITY], subject)
+
+
 def bench(subject: Subject) -> Verdict:
-    return judge(BENCH, subject)
+    return judge_alone(BENCH, subject)
 
 
 def _bench(subject: Subject) -> Outcome:
@@ -62,4 +75,5 @@ def _timed(subject: Subject, folder: Path) -> list[CellResult]:
     return results
 
 
+PARITY = "parity"
 BENCH = Check("bench", "times beside peers, as records", "timing the ops of {}", _bench)
