@@ -146,14 +146,20 @@ def _isa(subject: Subject) -> Outcome:
 
 
 def _reproducible(subject: Subject) -> Outcome:
-    from hubkernels.build.select import choose  # noqa: PLC0415 - `--help` does without
+    from hubkernels.build.artifacts import built  # noqa: PLC0415 - `--help` does without
+    from hubkernels.build.select import choose  # noqa: PLC0415
     from hubkernels.check.reproducible import check_reproducible  # noqa: PLC0415
 
     builder, package = subject.builder, subject.package
-    found = check_reproducible(builder, package, choose(builder.decide(package), package, subject.variants))
+    decisions = builder.decide(package)
+    chosen = choose(decisions, package, subject.variants)
+    why = {each.variant.tag: "; ".join(each.reasons) for each in decisions.rejected}
+    others = () if subject.variants else built(subject.folder).keys() - {variant.tag for variant in chosen}
+    found = check_reproducible(builder, package, chosen)
     return _found(
         (violation for differing in found.values() for violation in differing),
         good=(f"{tag}: the same bytes twice" for tag, differing in found.items() if not differing),
+        passed_over=(f"{tag}: {why.get(tag, 'it is no variant of build.toml now')}" for tag in sorted(others)),
     )
 
 
