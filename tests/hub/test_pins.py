@@ -601,3 +601,20 @@ def test_what_python_writes_beside_a_kernel_is_no_wrong(site: Site) -> None:
     assert site.cli("audit").code == 0
     (beside.parent / "more.pyc").write_bytes(b"1")
     assert site.cli("audit").code == 1, "without a source, which Python never writes"
+
+
+def test_a_link_to_a_folder_that_nobody_named_is_told_and_taken_away(site: Site, tmp_path: Path) -> None:
+    """Python imports what is behind it."""
+    commit = site.publish("org/base", answering(40))
+    assert site.cli("lock", "org/base@1").code == 0
+    assert site.cli("prefetch").code == 0
+    planted = site.cached("org/base", commit) / "build/torch-cpu/layers"
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/__init__.py").write_text("", encoding="utf-8")
+    planted.symlink_to(tmp_path / "elsewhere")
+    ran = site.cli("audit")
+    assert ran.code == 1
+    assert "build/torch-cpu/layers is there and nobody named it" in ran.err
+    assert site.cli("prefetch").code == 0
+    assert not planted.is_symlink()
+    assert (tmp_path / "elsewhere/__init__.py").is_file()

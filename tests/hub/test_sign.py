@@ -10,7 +10,9 @@ import shutil
 import stat
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -85,6 +87,24 @@ def test_a_private_key_is_its_owner_s_and_no_key_is_written_over(keys: Path, cli
     assert (keys / "ours").read_bytes() == before
     (keys / "ours").unlink()
     assert cli("keygen", keys / "ours").code == 2, "the public one is still there"
+
+
+def test_of_two_who_make_a_key_at_once_one_is_told(tmp_path: Path) -> None:
+    from hubkernels.hub.sign_key import make_key, read_public, read_signer  # noqa: PLC0415
+
+    ready = Barrier(8)
+
+    def make(_: int) -> bool:
+        ready.wait()
+        try:
+            make_key(tmp_path / "key", "ecdsa-p256", None)
+        except InputError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as makers:
+        assert sum(makers.map(make, range(8))) == 1
+    assert read_signer(tmp_path / "key", None).public == read_public((tmp_path / "key.pub").read_bytes())
 
 
 def test_a_key_that_others_may_read_is_refused(keys: Path) -> None:
@@ -268,6 +288,8 @@ def test_without_a_policy_those_sign_whom_the_client_trusts() -> None:
         ("[[key]]\nname = 'x'", "needs either file or pem"),
         ("[[key]]\nfile = 'x'\npem = 'y'", "needs either file or pem"),
         ("[[key]]\nfile = 1", "file in .* has to be a text"),
+        ("[[key]]\npem = 'x'\n[[key]]\npem = 'y'", "2 keys are called key"),
+        ("[[key]]\nname = 'a'\npem = 'x'\n[[key]]\nname = 'a'\nfile = 'y'", "2 keys are called a"),
         ("[[key]]\npem = 'x'", "the policy names what is no public key"),
         ("[[workflow]]\nrepository = 'o/r'", "needs repository and workflow"),
         ("[[workflow]]\nrepository = 'o/r'\nworkflow = 'a.yaml'", "the workflow a.yaml has no ref"),
@@ -510,7 +532,8 @@ def test_an_audit_tells_who_signed_and_fails_for_what_was_forged(
     bundle.resolve().write_bytes(cuda.read_bytes())
     ran = verb(hub, "audit", "--lock", lock, "--policy", policy)
     assert ran.code == 1
-    assert f"{CPU}: other content: " in ran.err
+    assert "error: other content: " in ran.err
+    assert f"/build/{CPU}\n  hint: do not load it; ask who published it" in ran.err
 
 
 def test_a_signed_kernel_is_loaded_back(serve: Serve, verb: Verb, project: Path, keys: Path) -> None:

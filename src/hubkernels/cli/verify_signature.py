@@ -10,7 +10,7 @@ import typer
 
 from hubkernels.cli.console import columns, say_json
 from hubkernels.cli.options import Json
-from hubkernels.errors import CheckFailedError, Problem
+from hubkernels.errors import CheckFailedError
 
 if TYPE_CHECKING:
     from hubkernels.hub.sign_policy import Policy
@@ -38,7 +38,7 @@ def verify_signature(kernel: Kernel, policy: PolicyFile = None, json: Json = Fal
         say_json([_as_json(tag, state) for tag, state in states.items()])
     else:
         columns([(tag, state.status, state.kernel or "", state.signer or "") for tag, state in states.items()])
-    wrong = [Problem(str(state), tag, _WAYS_OUT[state.status]) for tag, state in states.items() if not state.good]
+    wrong = [state.problem(tag) for tag, state in states.items() if not state.good]
     if wrong:
         raise CheckFailedError(*wrong)
 
@@ -49,16 +49,6 @@ def chosen_policy(file: Path | None) -> Policy:
 
     named = os.environ.get(POLICY)
     return read_policy(file or (Path(named) if named else None))
-
-
-_WAYS_OUT = {
-    "unsigned": "publish it with --sign or --sign-key",
-    "unreadable": "publish it again with --sign or --sign-key",
-    "other content": "do not load it; ask who published it, or publish it again and sign",
-    "other signer": "where you trust who signed, name them in the policy: docs/signing.md",
-    "invalid": "do not load it; ask who published it",
-    "files changed": "do not load it; download it again, and where it persists ask who published it",
-}
 
 
 def _as_json(tag: str, state: SignatureState) -> dict[str, str | None]:

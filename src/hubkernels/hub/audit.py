@@ -8,7 +8,8 @@ from typing import Any
 
 from hubkernels.errors import HubkernelsError, Problem
 from hubkernels.hub.cached import Cached
-from hubkernels.hub.hashes import Described, against_bytecode, metadata_of, read_variant
+from hubkernels.hub.hashes import Described, metadata_of, read_variant
+from hubkernels.hub.offer import BUILD
 from hubkernels.hub.prefetch import promised_of, wrong_files
 from hubkernels.hub.records import PARITY, RECORDS, FoundParity, read_parity
 from hubkernels.hub.sign_policy import Policy
@@ -69,7 +70,7 @@ class Audited:
             "files": self.files,
             "hashes": "lock" if self.by_lock else "digest",
             "variants": [each.to_json() for each in self.variants],
-            "problems": [{"what": each.what, "where": each.where} for each in self.problems],
+            "problems": [each.to_json() for each in self.problems],
         }
 
 
@@ -92,12 +93,12 @@ def _audit(lock: Lock, cached: Cached, policy: Policy) -> Audited:
         return Audited(pin, 0, by_lock, (), (missing,))
     paths = tuple(cached.paths())
     try:
-        problems = (*against_bytecode(cached.bytecode(), where), *wrong_files(cached, promised_of(lock, pin)))
+        problems = wrong_files(cached, promised_of(lock, pin))
         variants = [read_variant(path, cached.read(path), where) for path in metadata_of(paths)]
     except HubkernelsError as failure:
         return Audited(pin, len(paths), by_lock, (), failure.problems)
     found = tuple(_variant(each, cached.snapshot, policy) for each in variants)
-    forged = (Problem(f"{each.tag}: {each.signature}", where) for each in found if _is_wrong(each.signature))
+    forged = (each.signature.problem(f"{where}/{BUILD}/{each.tag}") for each in found if _is_wrong(each.signature))
     return Audited(pin, len(paths), by_lock, found, (*problems, *forged))
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from hubkernels.errors import EnvironmentLacksError, Problem
 from hubkernels.host.files import disk_errors, hash_file, write_atomically
 from hubkernels.hub.waiting import endpoint_errors
-from hubkernels.model.digest import is_bytecode
+from hubkernels.model.digest import is_bytecode, uncovered
 from hubkernels.model.lock import Files, Pin
 
 
@@ -47,22 +46,15 @@ class Cached:
         return {path: hash_file(self.snapshot / path) for path in sorted(self.paths())}
 
     def paths(self) -> Iterator[str]:
-        """Every file that is there, but for bytecode: `bytecode` has that of it that counts."""
-        return (str(path) for path in self._all() if not is_bytecode(path))
+        """Every file that is there, but for bytecode; a link to nothing is a file that is missing."""
+        for path in sorted(self.snapshot.rglob("*")):
+            name = path.relative_to(self.snapshot)
+            if path.is_file() and not is_bytecode(name):
+                yield name.as_posix()
 
-    def bytecode(self) -> Iterator[str]:
-        """What was published, or planted: Python itself writes plain files into folders that are called __pycache__."""
-        for path in filter(is_bytecode, self._all()):
-            if "__pycache__" not in path.parts or (self.snapshot / path).is_symlink():
-                yield str(path)
-
-    def _all(self) -> Iterator[PurePosixPath]:
-        for folder, folders, names in os.walk(self.snapshot):
-            folders.sort()
-            for name in names:
-                path = Path(folder, name)
-                if path.is_file():  # a link to nothing is a file that is missing
-                    yield PurePosixPath(path.relative_to(self.snapshot).as_posix())
+    def uncovered(self) -> Iterator[str]:
+        """What no hash covers and Python would import all the same, published or planted."""
+        return uncovered(self.snapshot)
 
     def read(self, path: str) -> bytes:
         return (self.snapshot / path).read_bytes()

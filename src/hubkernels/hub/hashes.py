@@ -162,6 +162,16 @@ def against_bytecode(paths: Iterable[str], where: str) -> Iterator[Problem]:
         yield Problem(f"there is bytecode, for which nobody can vouch: {', '.join(found)}", where, hint)
 
 
+def against_uncovered(paths: Iterable[str], where: str) -> Iterator[Problem]:
+    """What is in a cache and no digest covers."""
+    found = sorted(paths)
+    yield from against_bytecode(found, where)
+    hint = "remove it from the Hub's cache and `kernel-builder prefetch` again"
+    for path in found:
+        if not is_bytecode(PurePosixPath(path)):
+            yield Problem(f"{path} is there and nobody named it: a link to a folder, or no file at all", where, hint)
+
+
 def _is_covered(path: str) -> bool:
     inner = PurePosixPath(*path.split("/")[_VARIANT_DEPTH:])
     return str(inner) not in {METADATA, SIGNATURE} and not is_bytecode(inner)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hubkernels.errors import CheckFailedError, Problem
 from hubkernels.hub.cached import Cached
-from hubkernels.hub.hashes import not_as_promised, refuse_bytecode
+from hubkernels.hub.hashes import against_uncovered, not_as_promised, refuse_bytecode
 from hubkernels.hub.lock import RemoteOf, versions_of
 from hubkernels.model.lock import LOCK, Files, Lock, Pin, hashes_beside
 
@@ -61,7 +61,9 @@ def promised_of(lock: Lock, pin: Pin) -> Files | None:
 
 def wrong_files(cached: Cached, promised: Files | None) -> tuple[Problem, ...]:
     """Every file in the cache that is not as the lock, or its variant's digest, has it."""
-    return not_as_promised(promised, cached.hashes(), str(cached.snapshot), cached.read)
+    where = str(cached.snapshot)
+    told = not_as_promised(promised, cached.hashes(), where, cached.read)
+    return (*against_uncovered(cached.uncovered(), where), *told)
 
 
 def _discard_wrong(cached: Cached, promised: Files | None) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from hubkernels.errors import CheckFailedError, EnvironmentLacksError, InputError, Problem
-from hubkernels.host.files import read_errors, read_regular, write_atomically
+from hubkernels.host.files import disk_errors, read_errors, read_regular, write_atomically
 from hubkernels.hub.sign_bundle import SignatureBundle, read_bundle, write_bundle
 
 if TYPE_CHECKING:
@@ -93,9 +93,8 @@ def make_key(file: Path, kind: KeyType, password: str | None) -> Path:
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519  # noqa: PLC0415
 
     beside = file.parent / f"{file.name}.pub"
-    for path in (file, beside):
-        if os.path.lexists(path):
-            raise InputError(Problem(f"{path} is there, and no key is written over", hint="name another file"))
+    if os.path.lexists(beside):
+        raise _taken(beside)
     key: Private = ec.generate_private_key(ec.SECP256R1())
     if kind == "ed25519":
         key = ed25519.Ed25519PrivateKey.generate()
@@ -105,9 +104,29 @@ def make_key(file: Path, kind: KeyType, password: str | None) -> Path:
     pem = serialization.Encoding.PEM
     private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, locked)
     public = key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
-    write_atomically(file, private, _PRIVATE_MODE)
-    write_atomically(beside, public)
+    _write_new(file, private, _PRIVATE_MODE)
+    _write_new(beside, public, 0o644)
     return beside
+
+
+def _write_new(path: Path, content: bytes, mode: int) -> None:
+    """Where two write at once, one of them is told that the file is there."""
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        except FileExistsError as error:
+            raise _taken(path) from error
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+        except BaseException:
+            path.unlink()
+            raise
+
+
+def _taken(path: Path) -> InputError:
+    return InputError(Problem(f"{path} is there, and no key is written over", hint="name another file"))
 
 
 def read_signer(file: Path, password: str | None) -> KeySigner:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +45,7 @@ def read_policy(file: Path | None = None) -> Policy:
     problems = [Problem(what, str(file), hint) for what, hint in _shape(table)]
     if problems:
         raise InputError(*problems)
-    keys = {str(entry.get("name", entry.get("file", "key"))): _key(entry, file) for entry in table.get("key", ())}
+    keys = {_name(entry): _key(entry, file) for entry in table.get("key", ())}
     workflows = tuple(found for entry in table.get("workflow", ()) for found in _workflows(entry, file))
     if not keys and not workflows:
         hint = "a [[key]] with its file, or a [[workflow]] with its repository: docs/signing.md"
@@ -65,6 +66,19 @@ def _shape(table: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
             yield f"{name} has to be written {form}", None
             continue
         yield from _keys(name, form, entries)
+    yield from _twins(table.get("key"))
+
+
+def _twins(entries: object) -> Iterator[tuple[str, str | None]]:
+    """Of two keys by one name the latter would stand for both."""
+    listed = [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    for name, count in Counter(map(_name, listed)).items():
+        if count > 1:
+            yield f"{count} keys are called {name}", "give each [[key]] a name of its own"
+
+
+def _name(entry: Mapping[str, Any]) -> str:
+    return str(entry.get("name", entry.get("file", "key")))
 
 
 def _keys(name: str, form: str, entries: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str | None]]:

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from hubkernels.errors import CheckFailedError
+from hubkernels.errors import CheckFailedError, Problem
 from hubkernels.host.files import read_errors
 from hubkernels.hub.sign_bundle import SignatureBundle, read_bundle
 from hubkernels.hub.sign_key import PublicKey, require_cryptography
 from hubkernels.hub.sign_policy import Policy
 from hubkernels.model.artifact import METADATA
-from hubkernels.model.digest import ALGORITHM, SIGNATURE, digest_folder, is_bytecode
+from hubkernels.model.digest import ALGORITHM, SIGNATURE, digest_folder, uncovered
 
 Status = Literal["good", "unsigned", "unreadable", "other content", "other signer", "invalid", "files changed"]
+
+
+_WAYS_OUT: Mapping[Status, str] = {
+    "unsigned": "publish it with --sign or --sign-key",
+    "unreadable": "publish it again with --sign or --sign-key",
+    "other content": "do not load it; ask who published it, or publish it again and sign",
+    "other signer": "where you trust who signed, name them in the policy: docs/signing.md",
+    "invalid": "do not load it; ask who published it",
+    "files changed": "do not load it; download it again, and where it persists ask who published it",
+}
 
 
 @dataclass(frozen=True)
@@ -38,6 +48,10 @@ class SignatureState:
     @property
     def good(self) -> bool:
         return self.status == "good"
+
+    def problem(self, where: str) -> Problem:
+        """Of what is not good, with the way out."""
+        return Problem(str(self), where, _WAYS_OUT[self.status])
 
     def __str__(self) -> str:
         return f"signed by {self.signer}" if self.good else f"{self.status}: {self.reason}"
@@ -106,27 +120,14 @@ def _changed(content: bytes, folder: Path) -> Iterator[str]:
     if signed is None:
         yield f"{METADATA} has no {ALGORITHM} digest of the files"
         return
-    found, uncovered = digest_folder(folder), {*_uncovered(folder)}
-    for name in sorted({*signed, *found, *uncovered}):
-        if name not in found and name not in uncovered:
+    found, loose = digest_folder(folder), {*uncovered(folder)}
+    for name in sorted({*signed, *found, *loose}):
+        if name not in found and name not in loose:
             yield f"{name} is missing"
-        elif name not in signed or name in uncovered:
+        elif name not in signed or name in loose:
             yield f"{name} is not signed"
         elif found[name] != signed[name]:
             yield f"{name} was changed"
-
-
-def _uncovered(folder: Path) -> Iterator[str]:
-    """What no digest covers and Python would import all the same: links to folders, and bytecode without a source.
-
-    What Python itself writes into __pycache__ is passed over; what is no regular file is never as it was published.
-    """
-    for path in folder.rglob("*"):
-        name = path.relative_to(folder)
-        sourceless = is_bytecode(name) and "__pycache__" not in name.parts
-        strange = path.is_symlink() if path.is_dir() else not path.is_file()
-        if strange or sourceless:
-            yield name.as_posix()
 
 
 def _kernel(content: bytes) -> str:

@@ -36,6 +36,19 @@ def hashed_files(folder: Path) -> Iterator[str]:
             yield name.as_posix()
 
 
+def uncovered(folder: Path) -> Iterator[str]:
+    """What no digest covers and Python would import all the same: links to folders, and bytecode without a source.
+
+    What Python itself writes into __pycache__ is passed over; what is no regular file is never as it was published.
+    """
+    for path in folder.rglob("*"):
+        name = path.relative_to(folder)
+        planted = is_bytecode(name) and ("__pycache__" not in name.parts or path.is_symlink())
+        strange = path.is_symlink() if path.is_dir() else not path.is_file()
+        if strange or planted:
+            yield name.as_posix()
+
+
 def is_bytecode(name: PurePath) -> bool:
     return "__pycache__" in name.parts or name.suffix == ".pyc"
 
