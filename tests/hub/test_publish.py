@@ -757,3 +757,17 @@ def test_a_proposal_that_may_have_been_made_is_not_asked_for_again(
     ran = publish(hub, project, "--create-pr")
     assert (ran.code, "the Hub refused (502)" in ran.err) == (4, True)
     assert len(asked) == 1
+
+
+def test_what_a_kernel_depends_on_is_there_when_it_is_loaded_back(
+    serve: Serve, project: Path, publish: Publish, cli: Cli
+) -> None:
+    """Of an organization that nobody vouches for, too: it runs where it can take nothing."""
+    hub = serve(trust="another-org")
+    base = done(publish(hub, project, "--json", "--repo-id", "org/base"))["commit"]
+    build = project / "build.toml"
+    depends = f'[[general.kernel-depends]]\nrepo-id = "org/base"\nrevision = "{base}"\n'
+    build.write_text(build.read_text().replace("[general.hub]", f"{depends}[general.hub]"), encoding="utf-8")
+    change(project, cli, "__init__.py", 'from kernels import get_kernel_dep\nBASE = get_kernel_dep("org/base")\n')
+    (loaded,) = done(publish(hub, project, "--json", back=True))["read_back"]
+    assert loaded["variant"] == CPU

@@ -40,13 +40,15 @@ def test_a_project_is_reproducible_and_its_artifact_stays(small: SmallProject, c
 
 def test_a_variant_that_is_not_built_here_is_passed_over_with_the_reason(small: SmallProject, cli: Cli) -> None:
     cli("build", "--project", small.root)
-    elsewhere = "torch-stable-abi210-cpu-aarch64-linux"
-    shutil.copytree(small.artifact, small.artifact.with_name(elsewhere))
-    shutil.copytree(small.artifact, small.artifact.with_name("torch-cpu-of-old"))
+    artifact, elsewhere = small.artifact, "torch-stable-abi210-cpu-aarch64-linux"
+    for name in (elsewhere, "torch-cpu-of-old"):
+        shutil.copytree(artifact, artifact.with_name(name))
     ran = cli("check", "reproducible", "--project", small.root)
     assert ran.code == 0, ran.err
-    assert f"-  reproducible  my-kernel  {elsewhere}: built on aarch64-linux, this machine is x86_64-linux\n" in ran.out
-    assert "-  reproducible  my-kernel  torch-cpu-of-old: it is no variant of build.toml now\n" in ran.out
+    assert (
+        f"-   reproducible  my-kernel  {elsewhere}: built on aarch64-linux, this machine is x86_64-linux\n" in ran.out
+    )
+    assert "-   reproducible  my-kernel  torch-cpu-of-old: it is no variant of build.toml now\n" in ran.out
 
 
 def test_nothing_is_built_for_it(small: SmallProject, cli: Cli) -> None:
