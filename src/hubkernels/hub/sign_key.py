@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from hubkernels.errors import CheckFailedError, EnvironmentLacksError, InputError, Problem
-from hubkernels.host.files import disk_errors, read_errors, read_regular, write_atomically
+from hubkernels.host.files import disk_errors, read_errors, read_regular
 from hubkernels.hub.sign_bundle import SignatureBundle, read_bundle, write_bundle
 
 if TYPE_CHECKING:
