@@ -114,7 +114,7 @@ def test_a_package_for_backends_without_a_toolchain_says_so(small: SmallProject,
     (small.root / "build.toml").write_text(text.replace('["cpu"]', '["metal"]'))
     ran = cli("build", small.root)
     assert ran.code == 3
-    assert "this hubkernels has no metal toolchain (it has cpu)" in ran.err
+    assert "this hubkernels has no metal toolchain (it has cpu, cuda)" in ran.err
     assert "does not name" not in ran.err
 
 

@@ -137,6 +137,7 @@ RIGHT = {
     "absent": ["include/x.h"],
     "shadows": "s",
     "reads_id": True,
+    "reads_torch": True,
     "text": "",
 }
 
@@ -154,6 +155,7 @@ RIGHT = {
         [{**RIGHT, "absent": "x"}],
         [{**RIGHT, "absent": [1]}],
         [{**RIGHT, "reads_id": 1}],
+        [{**RIGHT, "reads_torch": 1}],
         [{**RIGHT, "more": 1}],
         [{**RIGHT, "shadows": None}],
     ],

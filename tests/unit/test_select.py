@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hubkernels.build.select import choose, select
+from hubkernels.build.select import Devices, choose, select
 from hubkernels.config.variant_table import load_variant_table
 from hubkernels.errors import EnvironmentLacksError, InputError
 from hubkernels.host.machine import Machine, TorchSdk
@@ -15,6 +15,8 @@ from hubkernels.model.backend import BACKENDS, CPU, CUDA
 from hubkernels.model.project import KernelSection, Package, Requirements, Torch, TorchNoarch, TvmFfi
 from hubkernels.model.variant import Decisions, Platform
 from hubkernels.model.version import Version
+from hubkernels.toolchain.compiler import Compiler
+from hubkernels.toolchain.nvcc import Nvcc
 
 ROWS = load_variant_table()
 LINUX = Platform("x86_64", "linux")
@@ -119,10 +121,72 @@ def test_python_alone_has_one_variant_a_backend_on_any_machine(torch: str | None
 
 def test_undeclared_backends_and_missing_toolchains_are_told_apart() -> None:
     decisions = select(package(Torch(("b.cpp",))), ROWS, machine())
-    assert reasons(decisions, "torch213-cxx11-cu130-x86_64-linux") == (
-        "this hubkernels has no cuda toolchain (it has cpu)",
+    assert reasons(decisions, "torch213-cxx11-rocm72-x86_64-linux") == (
+        "general.backends does not name rocm",
+        "this hubkernels has no rocm toolchain (it has cpu, cuda)",
     )
-    assert "general.backends does not name rocm" in reasons(decisions, "torch213-cxx11-rocm72-x86_64-linux")
+
+
+CU130 = "torch-stable-abi210-cu130-x86_64-linux"
+CUDA_PACKAGE = replace(
+    package(Torch(("b.cpp",), stable_abi={"cuda": Version((2, 10))})),
+    backends=(CUDA,),
+    sections=(KernelSection("k", CUDA, ("k.cu",), archs=("8.0", "9.0a", "12.0+PTX")),),
+)
+
+
+def devices(
+    release: str = "13.0", codes: frozenset[str] = frozenset({"80", "90", "120"}), gxx: str = "12.2", newest: int = 15
+) -> Devices:
+    nvcc = Nvcc("/opt/cuda/bin/nvcc", Version.parse(release), "first on PATH", {"g++": newest})
+    compiler = Compiler(("/usr/bin/g++",), "g++", Version.parse(gxx), "hash", {})
+    return Devices(lambda: nvcc, lambda: codes, lambda: compiler)
+
+
+def test_a_variant_for_cuda_is_built_where_nvcc_is_of_just_its_release() -> None:
+    decisions = select(CUDA_PACKAGE, ROWS, machine(), devices())
+    assert accepted(decisions) == [CU130]
+    assert reasons(decisions, "torch-stable-abi210-cu132-x86_64-linux") == (
+        "needs nvcc 13.2; /opt/cuda/bin/nvcc is nvcc 13.0",
+    )
+
+
+@pytest.mark.parametrize(
+    ("here", "reason"),
+    [
+        (Devices(), "there is no nvcc in CUDA_HOME, CUDA_PATH, PATH or /usr/local/cuda"),
+        (devices(codes=frozenset({"80", "90"})), "this compiler does not know sm_120"),
+        (
+            devices(gxx="16.1"),
+            "g++ 16.1 is too new for nvcc 13.0, which accepts g++ up to 15: name an older one, CXX=g++-15",
+        ),
+        (replace(devices(), why_none="sanitizers look elsewhere"), "sanitizers look elsewhere"),
+    ],
+)
+def test_what_is_lacking_for_cuda_is_the_reason(here: Devices, reason: str) -> None:
+    assert reasons(select(CUDA_PACKAGE, ROWS, machine(), here), CU130) == (reason,)
+
+
+def test_nvcc_is_not_looked_for_where_the_package_is_not_for_cuda() -> None:
+    def never() -> None:
+        raise AssertionError("it was looked for")
+
+    other = replace(package(), backends=(CPU,))
+    assert accepted(select(other, ROWS, machine(), Devices(never, never, never))) == [STABLE]  # type: ignore[arg-type]
+
+
+def test_the_cpp_abi_for_cuda_wants_a_torch_for_that_cuda() -> None:
+    full = replace(CUDA_PACKAGE, framework=Torch(("b.cpp",)))
+    tag = "torch213-cxx11-cu130-x86_64-linux"
+    assert reasons(select(full, ROWS, machine(), devices()), tag) == (
+        "needs ATen/cuda of a torch for CUDA 13.0; 2.13.0+cpu is built without CUDA",
+    )
+    with_cuda = Machine(LINUX, TorchSdk("2.13.0+cu130", Path("torch"), "cuda", Version((13, 0))))
+    assert accepted(select(full, ROWS, with_cuda, devices())) == [tag]
+    other = Machine(LINUX, TorchSdk("2.13.0+cu132", Path("torch"), "cuda", Version((13, 2))))
+    assert reasons(select(full, ROWS, other, devices()), tag) == (
+        "needs a torch for CUDA 13.0; 2.13.0+cu132 is built with CUDA 13.2",
+    )
 
 
 def test_a_wanted_variant_that_does_not_exist_is_refused_with_its_likeness() -> None:
@@ -135,9 +199,7 @@ def test_a_wanted_variant_that_does_not_exist_is_refused_with_its_likeness() -> 
 
 def test_a_wanted_variant_that_was_rejected_is_refused_with_the_reasons() -> None:
     decisions = select(package(), ROWS, machine())
-    with pytest.raises(
-        InputError, match="torch213-cxx11-cu130-x86_64-linux is not built here\n  - .*no cuda toolchain"
-    ):
+    with pytest.raises(InputError, match="torch213-cxx11-cu130-x86_64-linux is not built here\n  - there is no nvcc"):
         choose(decisions, package(), ["torch213-cxx11-cu130-x86_64-linux"])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,26 @@ SYSTEM_FOLDERS = ("/lib/{cpu}-linux-gnu", "/usr/lib/{cpu}-linux-gnu", "/lib64", 
 
 
 class Installed:
-    """The libraries of one folder, opened when they are first asked for; those that they need count as theirs."""
+    """The libraries of some folders, torch's first, opened when first asked for; what they need counts as theirs."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, *folders: Path) -> None:
+        self.folders = folders
         self._opened: dict[str, HashedNames | None] = {}
+        self._declared: str | None = None
 
     def has(self, library: str) -> bool:
-        return (self.folder / library).is_file()
+        return self._find(library) is not None
+
+    def declares(self, name: str) -> bool:
+        """Whether the headers of torch's C shim have a function, also for devices that this torch is without."""
+        if self._declared is None:
+            headers = sorted(self.folders[0].parent.glob("include/torch/csrc/inductor/aoti_torch/**/*.h"))
+            headers += sorted(self.folders[0].parent.glob("include/torch/csrc/stable/c/*.h"))
+            self._declared = "\n".join(header.read_text(encoding="utf-8", errors="replace") for header in headers)
+        return re.search(rf"\b{re.escape(name)}\b", self._declared) is not None
+
+    def _find(self, library: str) -> Path | None:
+        return next((folder / library for folder in self.folders if (folder / library).is_file()), None)
 
     def provider(self, name: str, needed: Sequence[str]) -> str | None:
         """The library that defines a name, among these and what they need in turn."""
@@ -39,7 +52,8 @@ class Installed:
 
     def _open(self, library: str) -> HashedNames | None:
         if library not in self._opened:
-            self._opened[library] = hashed_names(self.folder / library) if self.has(library) else None
+            path = self._find(library)
+            self._opened[library] = hashed_names(path) if path else None
         return self._opened[library]
 
 

@@ -17,6 +17,9 @@ _PYTHON = re.compile(r"_?Py[A-Z_]\w*")
 _SHIM = re.compile(r"(aoti_)?torch_\w+|aoti_\w+")
 """Names of torch's C shim: it has no others, and C++ names begin with ``_Z``."""
 
+DEVICE_LIBRARIES = frozenset({"libtorch_cuda.so", "libc10_cuda.so"})
+"""Libraries of torch's builds for a device."""
+
 _TO_TORCH_PYTHON = "it belongs to one Python: register ops with TORCH_LIBRARY instead of pybind11"
 _OWN_COPY = "do without it, or bring a copy of your own under another name"
 _CLANG_OPENMP = "clang's OpenMP has a runtime that torch does not bring: compile with g++, or use at::parallel_for"
@@ -104,6 +107,11 @@ def _needed(subject: Subject) -> Iterator[Finding]:
         if name not in subject.allowed:
             hint = _TO_TORCH_PYTHON if name == "libtorch_python.so" else "link it statically, or do without"
             yield Finding(f"needs the library {name}, which not every system has", hint)
+        release = subject.variant.backend_version
+        if release and name.startswith("libcudart.so.") and name != f"libcudart.so.{release.parts[0]}":
+            yield Finding(
+                f"needs {name}, and is for CUDA {release}", "compile and link with the toolkit of that release"
+            )
 
 
 def _versions(subject: Subject) -> Iterator[Finding]:
@@ -174,14 +182,21 @@ def _comes_from_torch(symbol: Symbol, subject: Subject) -> bool:
 
 
 def _provided(subject: Subject) -> Iterator[Finding]:
-    """Each symbol without a version must be in a needed library. Weak ones may be missing."""
-    if unchecked(subject):
+    """Each symbol without a version must be in a needed library. Weak ones may be missing.
+
+    Of torch's library for a device, which is not installed here, a stable-ABI library may need what the C shim's
+    headers declare.
+    """
+    absent = unchecked(subject)
+    if absent and not (subject.torch and subject.variant.stable_abi and set(absent) <= DEVICE_LIBRARIES):
         return
     system = _in_system(subject)
     for symbol in _unversioned(subject):
         if symbol.weak or symbol.name in system:
             continue
         if subject.torch and subject.torch.provider(symbol.name, _others(subject)):
+            continue
+        if absent and subject.torch and _SHIM.fullmatch(symbol.name) and subject.torch.declares(symbol.name):
             continue
         yield _missing(symbol.name, subject)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from hubkernels.abi.fatbin import PTX, read_archs
 from hubkernels.abi.installed import Installed
 from hubkernels.abi.library import read_library, undefined_names
 from hubkernels.abi.rules import Finding, Subject, find
@@ -16,8 +18,10 @@ from hubkernels.model.variant import Variant
 _LINKED_ALONG = "the compiler's own libraries bring it in"
 
 
-def require_portable(library: Path, variant: Variant, torch: Path, objects: Callable[[], Mapping[str, Path]]) -> None:
-    """Hold a library against the policy. torch: folder of the libraries it was linked with.
+def require_portable(
+    library: Path, variant: Variant, folders: Sequence[Path], objects: Callable[[], Mapping[str, Path]]
+) -> None:
+    """Hold a library against the policy. folders: of the libraries it was linked with, torch's first.
 
     objects: tells those of all sources, or none where they are not to be had; asked only when something is wrong.
 
@@ -26,13 +30,26 @@ def require_portable(library: Path, variant: Variant, torch: Path, objects: Call
     read = read_library(library)
     if isinstance(read, str):
         raise CheckFailedError(Problem(f"the linker made something that {read}", where=library.name))
-    findings = find(Subject(read, variant, load_abi_policy(), Installed(torch)))
+    findings = find(Subject(read, variant, load_abi_policy(), Installed(*folders)))
     if not findings:
         return
     plain = demangled([finding.symbol for finding in findings])
     used = {source: undefined_names(path) for source, path in objects().items()}
     what = f"the library for {variant.tag} would not load on every system of its kind: it is not published"
     raise CheckFailedError(Problem(what), *(_problem(finding, plain, used) for finding in findings))
+
+
+def require_archs(library: Path, variant: Variant, metadata: Mapping[str, Any]) -> None:
+    """Hold the device code in a library against what its metadata say. Raises CheckFailedError for a difference."""
+    declared = frozenset(metadata["backend"].get("archs", ()))
+    wanted = {arch.removesuffix(PTX) for arch in declared} | {arch for arch in declared if arch.endswith(PTX)}
+    found = read_archs(library)
+    missing, more = sorted(wanted - found), sorted(found - wanted)
+    if missing or more:
+        words = [f"lacks code for {', '.join(missing)}"] if missing else []
+        words += [f"has code for {', '.join(more)}, which is not declared"] if more else []
+        hint = "cuda-capabilities says what is compiled for; no -gencode or -arch in cuda-flags"
+        raise CheckFailedError(Problem(f"the library for {variant.tag} {' and '.join(words)}", library.name, hint))
 
 
 def _problem(finding: Finding, plain: Mapping[str, str], used: Mapping[str, frozenset[str]]) -> Problem:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
 from hubkernels.config.variant_table import VariantRow
 from hubkernels.model.arch import FAMILIES, Choice, choose_archs
 from hubkernels.model.backend import BACKENDS, Backend
-from hubkernels.model.project import KernelSection, Package, TorchNoarch
-from hubkernels.model.variant import NoarchVariant, Variant
+from hubkernels.model.project import KernelSection, Package, Torch, TorchNoarch, TvmFfi
+from hubkernels.model.variant import AnyVariant, NoarchVariant, Variant
 from hubkernels.model.version import Version
+from hubkernels.toolchain.cuda import DEFAULT_ARCHS, without_lines
 
 PROVIDED = frozenset({"torch"})
 """Dependencies of kernel sections that a toolchain of ours provides."""
@@ -38,6 +39,16 @@ def why_no_arch(package: Package, variant: Variant) -> str | None:
     return None
 
 
+def why_unknown_to(package: Package, variant: Variant, codes: Collection[str]) -> str | None:
+    """Which declared devices the table knows of this release and the compiler at hand does not. codes: those it knows.
+
+    Nothing is left out for it: another build of the same release would not leave it out.
+    """
+    wanted = (arch.removesuffix("+PTX").rstrip("af").replace(".", "") for arch in device_archs(package, variant))
+    unknown = [code for code in dict.fromkeys(wanted) if code not in codes] if codes else []
+    return f"this compiler does not know {', '.join(f'sm_{code}' for code in unknown)}" if unknown else None
+
+
 def takes_part(section: KernelSection, release: Version) -> bool:
     """Whether a section is compiled with this release: upstream leaves it out below its cuda-minver."""
     return section.cuda_minver is None or release >= section.cuda_minver
@@ -47,6 +58,31 @@ def arch_choice(section: KernelSection, release: Version) -> Choice:
     """What a section is compiled for by a release of its toolkit, as far as the table knows."""
     family = FAMILIES[section.backend.name]
     return choose_archs(section.archs, lambda entry: family.why_not(entry, release))
+
+
+def compiled_archs(sections: Iterable[KernelSection], variant: Variant) -> tuple[str, ...]:
+    """What the sections together are compiled for, as declared; where none declares any, what upstream compiles for."""
+    release = variant.backend_version
+    if release is None:
+        return ()
+    usual = DEFAULT_ARCHS.get(release.parts[0], ())
+    found = (arch_choice(section, release).kept if section.archs else usual for section in sections)
+    return tuple(dict.fromkeys(arch for archs in found for arch in archs)) or usual
+
+
+def device_archs(package: Package, variant: AnyVariant) -> tuple[str, ...]:
+    """What a variant holds code for by its build.toml: that of the sections with sources for the device's compiler."""
+    if not isinstance(variant, Variant) or variant.backend.name not in FAMILIES or variant.backend_version is None:
+        return ()
+    release, suffixes = variant.backend_version, tuple(variant.backend.device_suffixes)
+    sections = [s for s in package.sections_for(variant.backend) if takes_part(s, release)]
+    compiled = [section for section in sections if any(path.endswith(suffixes) for path in section.sources)]
+    binding = package.framework.sources if isinstance(package.framework, Torch | TvmFfi) else ()
+    if any(path.endswith(suffixes) for path in binding):
+        compiled = sections
+    elif not compiled:
+        return ()
+    return compiled_archs(compiled, variant)
 
 
 def why_no_device(package: Package, variant: NoarchVariant, rows: Iterable[VariantRow]) -> str | None:
@@ -88,7 +124,18 @@ def _devices_key(backend: Backend) -> str:
 def left_out(package: Package, rows: Iterable[VariantRow]) -> tuple[str, ...]:
     """What variants do without though the package declares it, and what stays: one line a section and reason."""
     lines = _device_lines if isinstance(package.framework, TorchNoarch) else _lines
-    return tuple(line for backend, found in _releases(package, rows).items() for line in lines(package, backend, found))
+    found = _releases(package, rows).items()
+    told = tuple(line for backend, releases in found for line in lines(package, backend, releases))
+    return (*told, *(line for backend, _ in found for line in _line_flags(package, backend)))
+
+
+def _line_flags(package: Package, backend: Backend) -> Iterator[str]:
+    """Flags that would make other bytes of the same sources."""
+    for section in package.sections_for(backend):
+        kept = without_lines(section.device_flags)
+        if dropped := sorted(set(section.device_flags) - set(kept)):
+            why = "with it the code holds the times of files, and no two builds are alike"
+            yield f"kernel.{section.name}: left out: {', '.join(dropped)} ({why})"
 
 
 def _releases(package: Package, rows: Iterable[VariantRow]) -> dict[Backend, list[Version]]:

@@ -82,8 +82,8 @@ def _target(builder: Builder, package: Package, variant: AnyVariant) -> Target:
     state = why_not_current(builder, package, variant) or "up to date"
     if isinstance(variant, NoarchVariant):
         return Target(variant.tag, made.op_id, folder, state, (), ())
-    sections = tuple(_sections(package, variant, builder.tools().compiler.family))
-    return Target(variant.tag, made.op_id, folder, state, builder.tools().compile_flags(variant), sections)
+    sections = tuple(_sections(package, variant, builder.tools(variant).compiler.family))
+    return Target(variant.tag, made.op_id, folder, state, builder.tools(variant).compile_flags(variant), sections)
 
 
 def _sections(package: Package, variant: Variant, family: str) -> Iterator[SectionFlags]:

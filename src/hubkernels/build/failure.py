@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hubkernels.errors import EnvironmentLacksError, HubkernelsError, InputError, Problem
 
 _DISK_FULL = "No space left on device"
+_KILLED = re.compile(r"Killed signal terminated program|died due to signal 9|^Killed$", re.MULTILINE)
+"""In the words of g++, of nvcc, and of the shell that nvcc has its programs started by."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +24,14 @@ class Failure:
 
     def problem(self) -> Problem:
         what = f"{self.diagnostics.rstrip()}\n{self.subject} does not {self.verb} for {self.variant}"
-        return Problem(what.lstrip(), hint=disk_hint(self.diagnostics))
+        return Problem(what.lstrip(), hint=disk_hint(self.diagnostics) or memory_hint(self.diagnostics))
+
+
+def memory_hint(text: str) -> str | None:
+    """What to do about a compiler that was killed."""
+    if not _KILLED.search(text):
+        return None
+    return "the compiler was killed, most likely for want of memory: run again with --jobs 1, or give --memory"
 
 
 def disk_hint(text: str) -> str | None:
@@ -30,7 +40,8 @@ def disk_hint(text: str) -> str | None:
 
 
 def explain_failures(failures: Iterable[Failure]) -> HubkernelsError:
-    """The error for failed commands, with their diagnostics whole: a full disk is not the source's fault."""
+    """The error for failed commands, with their diagnostics whole: a full disk or memory is not the source's fault."""
     found = tuple(failures)
-    kind = EnvironmentLacksError if any(disk_hint(failure.diagnostics) for failure in found) else InputError
+    texts = [failure.diagnostics for failure in found]
+    kind = EnvironmentLacksError if any(disk_hint(text) or memory_hint(text) for text in texts) else InputError
     return kind(*(failure.problem() for failure in found))

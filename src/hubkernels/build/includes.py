@@ -18,7 +18,7 @@ from hubkernels.host.files import FileHashes
 from hubkernels.host.store import Store
 from hubkernels.toolchain.cpu import Toolchain
 
-_FORM = 5  # of lists and headers; other forms have other names in the store
+_FORM = 6  # of lists and headers; other forms have other names in the store
 _CANDIDATES = 8
 """Lists kept of one source: its headers differ between branches, and between releases of torch."""
 
@@ -33,6 +33,7 @@ class Includes:
     absent: what is not there (`search.is_absent`), and would be read instead of one of these if it were, or is asked
     for. shadows: hash of the list of such paths in the toolchain's folders.
     reads_id: whether the op id takes part in compiling the source.
+    reads_torch: whether headers of torch do, or a macro that they are told by.
     text: hash of the preprocessed source where files alone do not decide it; such a list is not kept.
     """
 
@@ -42,6 +43,7 @@ class Includes:
     absent: tuple[str, ...]
     shadows: str
     reads_id: bool
+    reads_torch: bool = True
     text: str = ""
 
 
@@ -158,7 +160,9 @@ def _is_entry(entry: object) -> bool:
         return False
     texts = (*own, *own.values(), *named, *named.values(), *absent)
     hashes = (entry["headers"], entry["shadows"], entry["text"])
-    return all(isinstance(text, str) for text in (*texts, *hashes)) and isinstance(entry["reads_id"], bool)
+    return all(isinstance(text, str) for text in (*texts, *hashes)) and all(
+        isinstance(entry[flag], bool) for flag in ("reads_id", "reads_torch")
+    )
 
 
 def keep(store: Store, key: str, newest: Includes) -> None:

@@ -22,8 +22,10 @@ from hubkernels.build.unseen import unseen
 from hubkernels.host.files import came_since, changed_since, read_errors, read_regular
 from hubkernels.host.process import run
 from hubkernels.toolchain.cpu import Toolchain
+from hubkernels.toolchain.cuda import CudaToolkit, preprocessing
 
 ID_MACRO = b"TORCH_EXTENSION_NAME"
+TORCH_MACROS = re.compile(rb"\b(?:TORCH_TARGET_VERSION|Py_LIMITED_API)\b")
 _WORD = re.compile(r"(?:\\.|[^\\\s])+")
 
 
@@ -74,6 +76,8 @@ class Inquiry:
         wanted = asked(codes, others, self._text, self.flags, self.headers.silent)
         self.headers.silent.update(wanted.silent)
         asked_for = search.asked(roots, wanted.names, wanted.nearby)
+        torch = any(path.startswith(f"{self.tools.torch.root}/") for path in paths)
+        torch |= any(map(TORCH_MACROS.search, (*codes.values(), *map(str.encode, self.source.flags))))
         names = {(name, path) for path, text in codes.items() for name in named_in(text) if _is_name(name)}
         named_at = search.named(names, every=any(b"include_next" in text for text in codes.values()))
         named = self._own(named_at.there.difference(texts))
@@ -90,6 +94,7 @@ class Inquiry:
             tuple(self._own(around.absent)),
             shadows.digest,
             reads_id or any(ID_MACRO.decode() in flag for flag in self.source.flags),
+            torch,
             "" if clear else hashlib.sha256(self._preprocessed.encode()).hexdigest(),
         )
         moved = self._moved({*paths, *asked_for.there, *named}, around.folders, started)
@@ -105,22 +110,46 @@ class Inquiry:
 
     def _listed(self) -> list[str]:
         """What the compiler says that it reads, the source first."""
-        paths = list(dict.fromkeys(parse_make_rule(self._run("-M"))))
+        rules = (parse_make_rule(text) for text in self._texts("-M"))
+        paths = list(dict.fromkeys(self._plain(path) for rule in rules for path in rule))
         if not paths or os.path.normpath(paths[0]) != os.path.normpath(self.source.path):
             flags = " ".join(self.source.flags)
             raise RefusedError(f"the compiler does not list what it reads, with these flags: {flags}")
         return paths
 
+    def _plain(self, path: str) -> str:
+        """One spelling of a header of the toolkit, which nvcc reaches by way of the folder of its programs."""
+        cuda = self.tools.cuda
+        return os.path.normpath(path) if cuda and path.startswith(f"{cuda.root}/") else path
+
     @cached_property
     def _preprocessed(self) -> str:
         """The text that is compiled, in words that every machine shares."""
-        return self.tools.portable(self._run(*self.tools.prefix_maps(), "-E"))
+        maps = self.tools.prefix_maps()
+        return self.tools.portable("".join(self._texts(*maps, "-E")))
 
-    def _run(self, *words: str) -> str:
-        """What the compiler answers to these words."""
+    def _texts(self, *words: str) -> list[str]:
+        """What the compiler answers to these words: once, or for the host and for each device in turn."""
         # A stand-in for the id: whether the macro is there can decide what is included, its value does not.
-        stand_in = f"-D{ID_MACRO.decode()}=_id"
-        command = (*self.tools.compiler.command, *self.flags, stand_in, *words, self.source.path)
+        own = (*self.flags, f"-D{ID_MACRO.decode()}=_id")
+        if self.source.of_device and self.tools.cuda:
+            return [self._run((*command, *words)) for command in self._passes(self.tools.cuda, own)]
+        return [self._run((*self.tools.compiler.command, *own, *words, self.source.path))]
+
+    def _passes(self, cuda: CudaToolkit, flags: tuple[str, ...]) -> list[tuple[str, ...]]:
+        """What nvcc would start to preprocess the source, but for ``-E``: it lists headers for the host alone."""
+        host = ("-ccbin", self.tools.compiler.command[-1])
+        done = run(
+            (cuda.nvcc, "--dryrun", *host, *flags, "-c", self.source.path, "-o", "x.o"),
+            cwd=self.root,
+            env=self.environment,
+        )
+        found = preprocessing(done.errors)
+        if done.status or not found:
+            raise RefusedError(done.errors or "nvcc does not say how it preprocesses it")
+        return [tuple(word for word in command if word != "-E") for command in found]
+
+    def _run(self, command: tuple[str, ...]) -> str:
         done = run(command, cwd=self.root, env=self.environment)
         if done.status:
             raise RefusedError(done.errors or "the compiler does not preprocess it, and does not say why")

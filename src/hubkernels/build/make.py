@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hubkernels import __version__
-from hubkernels.build.abi import require_portable
+from hubkernels.build.abi import demangled, require_archs, require_portable
 from hubkernels.build.bundle import publish, stage
 from hubkernels.build.places import Places
 from hubkernels.build.planner import Planner, toolchain_facts
@@ -24,6 +24,7 @@ from hubkernels.model.artifact import Artifact
 from hubkernels.model.plan import BuildPlan, Step
 from hubkernels.model.project import Package
 from hubkernels.model.variant import AnyVariant, NoarchVariant, Variant
+from hubkernels.toolchain.usage import parse_usage
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,12 @@ class Job:
             self._refuse_changes(inputs)
             self._keep((step for step in steps if step.verb == "compile"), scratch)
             if portable and isinstance(self.variant, Variant):
-                library, torch = staged / self.plan.library_name, self.planner.tools().torch.lib
-                require_portable(library, self.variant, torch, lambda: self._objects(scratch))
+                library, tools = staged / self.plan.library_name, self.planner.tools(self.variant)
+                require_portable(library, self.variant, tools.libraries(), lambda: self._objects(scratch))
+                require_archs(library, self.variant, self.plan.metadata)
                 self._keep((step for step in steps if step.verb == "link"), scratch)
+            if kernels := self._kernels(scratch):
+                provenance["kernels"] = kernels
             return publish(self.plan, staged, self.places.artifact(self.package.name, self.variant.tag), provenance)
 
     def compile(self, folder: Path) -> None:
@@ -72,7 +76,7 @@ class Job:
     def _run(self, steps: tuple[Step, ...], scratch: Path) -> None:
         if not steps:
             return
-        self.planner.tools().stubs.write(scratch / STUBS)
+        self.planner.tools(self.variant).write_stubs(scratch / STUBS)
         try:
             run_steps(self.plan, steps, self._workplace(scratch, len(steps)), self.report)
         except BaseException:  # an interrupt, a reader of what is told that has gone
@@ -93,7 +97,8 @@ class Job:
     def _workplace(self, scratch: Path, steps: int) -> Workplace:
         settings = self.planner.settings
         stable = isinstance(self.variant, Variant) and self.variant.stable_abi
-        jobs, why = limit_jobs(settings, steps, stable_abi=stable)
+        threads = self.planner.tools(self.variant).threads if any(step.told for step in self.plan.steps) else 0
+        jobs, why = limit_jobs(settings, steps, stable_abi=stable, device_threads=threads)
         if why:
             self.report(why)
         around = (self.package.root, self.places.work, scratch, jobs, self.planner.environment)
@@ -104,6 +109,21 @@ class Job:
         objects = {step.subject: scratch / step.output for step in self.plan.steps if step.verb == "compile"}
         there = (path.is_file() or self.planner.store.take(path.name, path) for path in objects.values())
         return objects if all(there) else {}
+
+    def _kernels(self, scratch: Path) -> list[dict[str, Any]]:
+        """What each kernel takes of its device, by what was told when it was compiled; spilling ones are reported."""
+        found = []
+        for step in (step for step in self.plan.steps if step.told):
+            told = scratch / step.told
+            text = told.read_bytes() if told.is_file() else self.planner.store.get(step.told)
+            usages = parse_usage((text or b"").decode(errors="replace"))
+            plain = demangled([usage.name for usage in usages])
+            for usage in usages:
+                name = plain.get(usage.name, usage.name)
+                if spill := usage.spill(name):
+                    self.report(f"{step.subject}: {spill}")
+                found.append({"source": step.subject, **usage.to_json(name)})
+        return found
 
     def _refuse_changes(self, inputs: frozenset[str]) -> None:
         """Raises InputError that names the files that were written, or come or go as inputs, since the plan."""
@@ -122,7 +142,7 @@ class Job:
         noarch = isinstance(self.variant, NoarchVariant)
         return {
             "builder": {"hubkernels": __version__, "door": "kernel-builder build"},
-            "toolchain": {} if noarch else toolchain_facts(self.planner.tools()),
+            "toolchain": {} if noarch else toolchain_facts(self.planner.tools(self.variant)),
             "git": git_state(self.package.root, self.planner.environment, self.planner.own_files()),
         }
 

@@ -34,15 +34,24 @@ def render(steps: Iterable[Step], variant: str, work: str) -> str:
     writer.variable("builddir", escape(work))
     writer.rule("run", "$command", description="$label")
     for step in steps:
-        label = f"{step.verb} {step.subject} ({variant})"
+        label = _label(step, variant)
         variables = {"command": escape(_shell(step)), "label": escape(label)}
         writer.build([step.output], "run", order_only=list(step.after), variables=variables)
     return text.getvalue()
 
 
+def _label(step: Step, variant: str) -> str:
+    return f"{step.verb} {step.subject} ({variant})"
+
+
+def is_about(progress: Progress, step: Step, variant: str) -> bool:
+    """Whether a step is the one that ended: ninja tells its label, or its command where all are told."""
+    return progress.label == _label(step, variant) or f"{step.output}.part" in progress.label
+
+
 def _shell(step: Step) -> str:
     output = shlex.quote(step.output)
-    part = f"{output}.$$.part"  # the shell's own process number: two builds do not share it
+    part = f"{output}.part"  # of a folder that no other build shares; nvcc writes this name down in the object
     words = [shlex.quote(word) for word in step.command]
     words[step.target] = part
     return f"{' '.join(words)} && mv -f {part} {output} || {{ rm -f {part}; exit 1; }}"

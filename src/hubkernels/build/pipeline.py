@@ -48,10 +48,10 @@ class Builder:
         self._cache_told = False
 
     def decide(self, package: Package) -> Decisions:
-        return select(package, self.rows, self.machine)
+        return select(package, self.rows, self.machine, self.planner.devices())
 
-    def tools(self) -> Toolchain:
-        return self.planner.tools()
+    def tools(self, variant: AnyVariant | None = None) -> Toolchain:
+        return self.planner.tools(variant)
 
     def plan(self, package: Package, variant: AnyVariant) -> BuildPlan:
         """Plan one variant. A file is looked at once, until something is built."""

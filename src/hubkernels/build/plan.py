@@ -7,7 +7,9 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from hubkernels.build.archs import device_archs
 from hubkernels.build.inquiry import ID_MACRO
 from hubkernels.build.scan import ScannedSource
 from hubkernels.model.artifact import metadata
@@ -15,6 +17,7 @@ from hubkernels.model.plan import BuildPlan, ShippedFile, Step
 from hubkernels.model.project import Package
 from hubkernels.model.variant import AnyVariant, NoarchVariant, Variant
 from hubkernels.toolchain.cpu import Toolchain
+from hubkernels.toolchain.cuda import CudaToolkit, for_host, gencode, source_name
 from hubkernels.toolchain.link import COMPAT_FLAGS
 
 UID_LENGTH = 12
@@ -56,6 +59,9 @@ class _Content:
     ops: str
     python: Python
 
+    def metadata(self, op_id: str) -> dict[str, Any]:
+        return metadata(self.package, self.variant, op_id, device_archs(self.package, self.variant))
+
     def op_id(self, **compiled: object) -> str:
         """The id is the hash of the content: any change of it is another, and two builds of one content share one.
 
@@ -64,7 +70,7 @@ class _Content:
         content = {
             "python": [(target, digest) for target, _, digest in self.python],
             "_ops.py": self.ops,
-            "metadata": metadata(self.package, self.variant, ""),
+            "metadata": self.metadata(""),
             **compiled,
         }
         # Base 32: lower case and digits, since some disks are blind to case and the client splits ids at underscores.
@@ -83,7 +89,7 @@ class _Content:
                 ShippedFile("_ops.py", text=self.ops.format(op_id=op_id)),
                 *(ShippedFile(target, source=source) for target, source, _ in self.python),
             ),
-            metadata=metadata(self.package, self.variant, op_id),
+            metadata=self.metadata(op_id),
         )
 
 
@@ -92,10 +98,14 @@ def plan(package: Package, variant: Variant, tools: Toolchain, inputs: Inputs) -
     keys = [_object_key(scanned, variant, tools) for scanned in inputs.sources]
     content = _Content(package, variant, OPS_PY, inputs.python)
     op_id = content.op_id(objects=keys, link=tools.link_key())
-    steps = [
-        _compile_step(scanned, inputs, variant, tools, (op_id, f"{_name(key, op_id, scanned)}.o"))
-        for scanned, key in zip(inputs.sources, keys, strict=True)
-    ]
+    threads = max(1, tools.threads // max(1, sum(scanned.source.of_device for scanned in inputs.sources)))
+    steps = []
+    for scanned, key in zip(inputs.sources, keys, strict=True):
+        made = (op_id, f"{_name(key, op_id, scanned)}.o")
+        if scanned.source.of_device:
+            steps.append(_device_step(scanned, variant, tools, made, threads))
+        else:
+            steps.append(_compile_step(scanned, inputs, variant, tools, made))
     if not tools.sanitizers:
         steps.append(_compat_step(tools))
     return content.plan(op_id, (*steps, _link_step([step.output for step in steps], tools)))
@@ -109,9 +119,58 @@ def plan_noarch(package: Package, variant: NoarchVariant, python: Python) -> Bui
 
 def _object_key(scanned: ScannedSource, variant: Variant, tools: Toolchain) -> str:
     """Hash of what an object is made of, but for the id."""
+    if scanned.source.of_device:
+        return _device_key(scanned, variant, tools)
     maps = dict.fromkeys(tools.portable(word) for word in tools.prefix_maps())  # two spellings of a folder are one
     flags = (*tools.compile_flags(variant), *scanned.source.flags, *maps)
     return _digest([tools.compiler.fingerprint, flags, scanned.inputs])
+
+
+def _device_key(scanned: ScannedSource, variant: Variant, tools: Toolchain) -> str:
+    """The same of a source that nvcc compiles: neither variant nor torch are in it where they take no part."""
+    cuda, source = _toolkit(tools), scanned.source
+    maps = dict.fromkeys(tools.portable(word) for word in tools.prefix_maps())
+    flags = (*tools.device_flags(variant, torch=scanned.reads_torch), *gencode(source.archs), *source.flags, *maps)
+    return _digest([tools.compiler.fingerprint, cuda.fingerprint, flags, scanned.inputs])
+
+
+def _toolkit(tools: Toolchain) -> CudaToolkit:
+    if tools.cuda is None:
+        raise TypeError("this toolchain compiles for no device")
+    return tools.cuda
+
+
+def _device_step(
+    scanned: ScannedSource, variant: Variant, tools: Toolchain, made: tuple[str, str], threads: int
+) -> Step:
+    """A source that nvcc compiles.
+
+    Its front end hashes the path of the source into names: it is told one that is the same everywhere. Names of
+    temporary files are in the object too: they are made from the object's.
+    """
+    op_id, output = made
+    cuda, source = _toolkit(tools), scanned.source
+    command = (
+        cuda.nvcc,
+        "-ccbin",
+        tools.compiler.command[-1],
+        *tools.device_flags(variant, torch=scanned.reads_torch),
+        *gencode(source.archs),
+        *source.flags,
+        *((f"-D{ID_MACRO.decode()}={op_id}",) if scanned.reads_id else ()),
+        *tools.device_search_path(),
+        *for_host(tools.prefix_maps()),
+        "-objtemp",
+        "-Xcudafe",
+        f"--orig_src_path_name={source_name(source.path)}",
+        "-Xptxas=-v",
+        f"--threads={min(threads, len(source.archs))}",
+        "-c",
+        source.path,
+        "-o",
+        Step.OUTPUT,
+    )
+    return Step("compile", source.path, command, output, told=f"{output.removesuffix('.o')}.told")
 
 
 def _name(key: str, op_id: str, scanned: ScannedSource) -> str:

@@ -10,13 +10,14 @@ from pathlib import Path
 import ninja as ninja_distribution
 
 from hubkernels.build.failure import Failure, disk_hint, explain_failures
-from hubkernels.build.ninja import STATUS, FailedStep, read_output, render
-from hubkernels.build.report import Begun, Report
+from hubkernels.build.ninja import STATUS, FailedStep, is_about, read_output, render
+from hubkernels.build.report import Begun, Progress, Report
 from hubkernels.errors import EnvironmentLacksError, Problem
 from hubkernels.host.files import write_atomically
 from hubkernels.host.process import Stream
 from hubkernels.host.store import Store
 from hubkernels.model.plan import BuildPlan, Step
+from hubkernels.toolchain.usage import is_usage
 
 STUBS = "stubs"
 """The folder of the link stubs, in that of a run."""
@@ -42,8 +43,15 @@ def take(plan: BuildPlan, store: Store, made: Path, *, linked: bool = True) -> t
     if linked and plan.library and store.take(plan.library, made / plan.library):
         return ()
     return tuple(
-        step for step in plan.steps if step.output == plan.library or not store.take(step.output, made / step.output)
+        step
+        for step in plan.steps
+        if step.output == plan.library or not all(store.take(n, made / n) for n in _names(step))
     )
+
+
+def _names(step: Step) -> tuple[str, ...]:
+    """The files that are kept of a step."""
+    return (step.output, *((step.told,) if step.told else ()))
 
 
 def run_steps(plan: BuildPlan, steps: tuple[Step, ...], place: Workplace, report: Report) -> None:
@@ -58,13 +66,21 @@ def run_steps(plan: BuildPlan, steps: tuple[Step, ...], place: Workplace, report
     ninja = _start_ninja(plan, _redirect(plan, steps, place), place)
     failures: list[Failure] = []
     unexpected: list[str] = []
+    usage: dict[str, list[str]] = {step.told: [] for step in steps if step.told}
+    ended = ""
     for event in read_output(ninja.lines()):
-        if isinstance(event, FailedStep):
+        if isinstance(event, Progress):
+            ended = next((step.told for step in steps if step.told and is_about(event, step, plan.variant)), "")
+        if ended and isinstance(event, str) and is_usage(event):
+            usage[ended].append(event)
+        elif isinstance(event, FailedStep):
             failures.append(_failure(event, steps, plan.variant))
         elif isinstance(event, str) and event.startswith("ninja: "):
             unexpected.append(event)  # about failed steps, which are told below, or about ninja itself
         else:
             report(event)
+    for name, lines in usage.items():
+        (place.made / name).write_text("\n".join(lines), encoding="utf-8")
     if failures:
         raise explain_failures(failures)
     if ninja.status:
@@ -76,8 +92,9 @@ def keep_outputs(steps: Iterable[Step], made: Path, store: Store, report: Report
     """Give the store what these steps made. Where it takes no more, the next build makes it again."""
     try:
         for step in steps:
-            if (made / step.output).exists():
-                store.put(step.output, (made / step.output).read_bytes())
+            if all((made / name).exists() for name in _names(step)):
+                for name in _names(step):
+                    store.put(name, (made / name).read_bytes())
     except EnvironmentLacksError as error:
         report(f"what was compiled is not kept for later builds: {error.problems[0].what}")
 

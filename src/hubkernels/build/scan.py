@@ -26,6 +26,7 @@ from hubkernels.host.files import FileHashes, inode_of
 from hubkernels.host.store import Store
 from hubkernels.model.variant import Variant
 from hubkernels.toolchain.cpu import Toolchain
+from hubkernels.toolchain.cuda import gencode
 
 HEADERS = "<headers>"
 """Stands among the inputs of a source for all that the toolchain's folders give it."""
@@ -45,12 +46,13 @@ class ScannedSource:
 
     inputs: (name that is the same on every machine, SHA-256), the source first, then the files of the project that it
     includes or asks for, then HEADERS, and CPU and TEXT where they count.
-    reads_id: whether the op id takes part in compiling it.
+    reads_id: whether the op id takes part in compiling it. reads_torch: whether torch's headers or macros do.
     """
 
     source: Source
     inputs: tuple[tuple[str, str], ...]
     reads_id: bool
+    reads_torch: bool = True
 
 
 @dataclass(frozen=True)
@@ -116,13 +118,17 @@ class Scanner:
         flags = [self.tools.portable(word) for word in self._flags(source)]
         # The compiler leaves out folders of its own that are not there: one that comes to be may hold what comes first.
         system = [self.tools.portable(str(folder)) for folder in self.tools.compiler.system]
-        folders = (*search_folders(source.flags), *self._toolchain_folders())
+        folders = (*search_folders(source.flags), *self._toolchain_folders(source))
         inodes = [inode_of(self._full(folder)) for folder in folders]
         one = [inodes.index(inode) for inode in inodes]  # the compiler looks once in folders that are one
-        words = [source.path, self._sha256(source.path), self.tools.compiler.fingerprint, flags, system, one]
+        cuda = [self.tools.cuda.fingerprint] if self.tools.cuda and source.of_device else []
+        words = [source.path, self._sha256(source.path), self.tools.compiler.fingerprint, flags, system, one, *cuda]
         return _hash(json.dumps(words))
 
     def _flags(self, source: Source) -> tuple[str, ...]:
+        if source.of_device:
+            flags = (*self.tools.device_flags(self.variant, torch=True), *gencode(source.archs))
+            return (*flags, *source.flags, *self.tools.device_search_path())
         return (*self.tools.compile_flags(self.variant), *source.flags, *self.tools.search_path())
 
     def _recall(self, sources: Sequence[Source]) -> Iterator[Includes | None]:
@@ -151,7 +157,7 @@ class Scanner:
             source,
             self.root,
             self._flags(source),
-            self._toolchain_folders(),
+            self._toolchain_folders(source),
             self.tools,
             self.environment,
             self.headers,
@@ -165,15 +171,21 @@ class Scanner:
             keep(self.store, self._key(source), answer.found)
         return answer.found
 
-    def _toolchain_folders(self) -> tuple[str, ...]:
-        """Where headers outside the project are looked for, in order."""
-        return (*search_folders(self.tools.search_path()), *self.tools.compiler.system)
+    def _toolchain_folders(self, source: Source) -> tuple[str, ...]:
+        """Where headers outside the project are looked for, in order: in nvcc's, its own come behind all ``-I``."""
+        folders = (*search_folders(self.tools.search_path()), *self.tools.compiler.system)
+        if not source.of_device or self.tools.cuda is None:
+            return folders
+        toolkit = str(self.tools.cuda.include[0])
+        return (*folders[:1], toolkit, *(folder for folder in folders[1:] if folder != toolkit))
 
     def _scanned(self, source: Source, found: Includes) -> ScannedSource:
         own = ((self.tools.portable(path), digest) for path, digest in found.own.items())
         native = [(CPU, _hash(cpu_identity()))] if any(map(_NATIVE.fullmatch, source.flags)) else []
         text = [(TEXT, found.text)] if found.text else []
-        return ScannedSource(source, (*own, (HEADERS, found.headers), *native, *text), found.reads_id)
+        return ScannedSource(
+            source, (*own, (HEADERS, found.headers), *native, *text), found.reads_id, found.reads_torch
+        )
 
     def _full(self, path: str) -> str:
         return os.path.join(self.root, path)  # noqa: PTH118 - thousands a build

@@ -2,30 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 
-from hubkernels.build.archs import left_out, why_no_arch, why_no_dependency, why_no_device
+from hubkernels.build.archs import left_out, why_no_arch, why_no_dependency, why_no_device, why_unknown_to
 from hubkernels.config.variant_table import VariantRow
 from hubkernels.errors import EnvironmentLacksError, HubkernelsError, InputError, Problem, nearest
 from hubkernels.host.machine import OLDEST_TORCH, Machine
-from hubkernels.model.backend import BACKENDS, CPU, Backend
+from hubkernels.model.backend import BACKENDS, CPU, CUDA, Backend
 from hubkernels.model.project import Package, Torch, TorchNoarch, TvmFfi
 from hubkernels.model.variant import AnyVariant, Decisions, NoarchVariant, Rejection, Variant, index_by_tag
+from hubkernels.toolchain.compiler import Compiler
+from hubkernels.toolchain.nvcc import USUAL, Nvcc
 
-BUILT_BACKENDS = frozenset({CPU})
+BUILT_BACKENDS = frozenset({CPU, CUDA})
 """Backends that have a toolchain module."""
 
+
+@dataclass(frozen=True)
+class Devices:
+    """The compilers for devices that are at hand. Each is asked for when a rule needs it, since it is looked for.
+
+    nvcc: of CUDA. codes: what it compiles for, as it says itself. compiler: that of the host, None where there is none.
+    why_none: why no device is compiled for at all, whatever is at hand.
+    """
+
+    nvcc: Callable[[], Nvcc | None] = lambda: None
+    codes: Callable[[], Collection[str]] = frozenset
+    compiler: Callable[[], Compiler | None] = lambda: None
+    why_none: str | None = None
+
+
 Rule = Callable[[Package, Variant], str | None]
-MachineRule = Callable[[Package, Variant, Machine], str | None]
+MachineRule = Callable[[Package, Variant, Machine, Devices], str | None]
 
 
-def select(package: Package, rows: Iterable[VariantRow], machine: Machine) -> Decisions:
+def select(package: Package, rows: Iterable[VariantRow], machine: Machine, devices: Devices | None = None) -> Decisions:
     """Decide on every variant that the table and the package make possible."""
+    devices = devices or Devices()
     accepted: list[AnyVariant] = []
     rejected: list[Rejection] = []
     rows = tuple(rows)
     for variant in candidates(package, rows):
-        of_package, of_machine = _reasons(package, variant, rows, machine)
+        of_package, of_machine = _reasons(package, variant, rows, (machine, devices))
         if of_package or of_machine:
             rejected.append(Rejection(variant, of_package, of_machine))
         else:
@@ -45,16 +64,15 @@ def without_sections(package: Package) -> tuple[Backend, ...]:
 
 
 def _reasons(
-    package: Package, variant: AnyVariant, rows: Iterable[VariantRow], machine: Machine
+    package: Package, variant: AnyVariant, rows: Iterable[VariantRow], here: tuple[Machine, Devices]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What the package says against a variant, and what the machine lacks for it: nothing for Python files alone."""
     if isinstance(variant, NoarchVariant):
         against = (_backend_is_declared(package, variant), why_no_device(package, variant, rows))
         return tuple(why for why in against if why), ()
-    return (
-        tuple(why for rule in PACKAGE_RULES if (why := rule(package, variant))),
-        tuple(why for rule in MACHINE_RULES if (why := rule(package, variant, machine))),
-    )
+    of_package = tuple(why for rule in PACKAGE_RULES if (why := rule(package, variant)))
+    rules = (*MACHINE_RULES, *(() if of_package else DEVICE_RULES.get(variant.backend.name, ())))
+    return of_package, tuple(why for rule in rules if (why := rule(package, variant, *here)))
 
 
 def candidates(package: Package, rows: Iterable[VariantRow]) -> tuple[AnyVariant, ...]:
@@ -123,20 +141,20 @@ def _framework_is_built(package: Package, _: Variant) -> str | None:
     return "tvm-ffi packages are not built yet" if isinstance(package.framework, TvmFfi) else None
 
 
-def _toolchain_exists(_: Package, variant: Variant, __: Machine) -> str | None:
+def _toolchain_exists(_: Package, variant: Variant, *__: object) -> str | None:
     if variant.backend in BUILT_BACKENDS:
         return None
     built = ", ".join(sorted(backend.name for backend in BUILT_BACKENDS))
     return f"this hubkernels has no {variant.backend.name} toolchain (it has {built})"
 
 
-def _platform_is_here(_: Package, variant: Variant, machine: Machine) -> str | None:
+def _platform_is_here(_: Package, variant: Variant, machine: Machine, __: Devices) -> str | None:
     if variant.platform == machine.platform:
         return None
     return f"built on {variant.platform}, this machine is {machine.platform}"
 
 
-def _torch_is_installed(_: Package, variant: Variant, machine: Machine) -> str | None:
+def _torch_is_installed(_: Package, variant: Variant, machine: Machine, __: Devices) -> str | None:
     """The installed torch gives the headers: newer ones serve an older stable ABI, the C++ ABI wants its own."""
     if machine.torch is None:
         return "torch is not installed"
@@ -148,6 +166,44 @@ def _torch_is_installed(_: Package, variant: Variant, machine: Machine) -> str |
         return None if fits else f"needs the headers of torch >= {variant.torch}, {machine.torch.release} is installed"
     fits = variant.torch == installed
     return None if fits else f"needs the headers of torch {variant.torch}, {machine.torch.release} is installed"
+
+
+def _nvcc_is_here(package: Package, variant: Variant, machine: Machine, devices: Devices) -> str | None:
+    """An nvcc of just this release: another one makes other code, and links another libcudart where majors differ."""
+    if devices.why_none:
+        return devices.why_none
+    nvcc = devices.nvcc()
+    if nvcc is None:
+        return f"there is no nvcc in CUDA_HOME, CUDA_PATH, PATH or {USUAL}"
+    if variant.platform != machine.platform:
+        return None
+    if nvcc.release.minor != variant.backend_version:
+        return f"needs nvcc {variant.backend_version}; {nvcc.path} is nvcc {nvcc.release}"
+    return why_unknown_to(package, variant, devices.codes()) or _why_no_host(nvcc, devices.compiler())
+
+
+def _why_no_host(nvcc: Nvcc, compiler: Compiler | None) -> str | None:
+    """Why nvcc would refuse the C++ compiler at hand."""
+    newest = nvcc.newest_host.get(compiler.family) if compiler else None
+    if compiler is None or newest is None or compiler.version.parts[0] <= newest:
+        return None
+    name = {"g++": "g++", "clang": "clang++"}[compiler.family]
+    return (
+        f"{compiler} is too new for nvcc {nvcc.release}, which accepts {compiler.family} up to {newest}: "
+        f"name an older one, CXX={name}-{newest}"
+    )
+
+
+def _torch_has_device(_: Package, variant: Variant, machine: Machine, __: Devices) -> str | None:
+    """The stable ABI has one set of headers; those of the C++ ABI for CUDA are in builds of torch for it alone."""
+    if variant.stable_abi or machine.torch is None or variant.torch != machine.torch.version.minor:
+        return None
+    release, installed = variant.backend_version, machine.torch
+    if installed.cuda is None:
+        return f"needs ATen/cuda of a torch for CUDA {release}; {installed.release} is built without CUDA"
+    if installed.cuda.minor != release:
+        return f"needs a torch for CUDA {release}; {installed.release} is built with CUDA {installed.cuda}"
+    return None
 
 
 def _torch_is_in_bounds(package: Package, variant: Variant) -> str | None:
@@ -193,3 +249,6 @@ PACKAGE_RULES: tuple[Rule, ...] = (
 
 MACHINE_RULES: tuple[MachineRule, ...] = (_toolchain_exists, _platform_is_here, _torch_is_installed)
 """What this machine lacks for it."""
+
+DEVICE_RULES: Mapping[str, tuple[MachineRule, ...]] = {"cuda": (_nvcc_is_here, _torch_has_device)}
+"""More of that for one backend, asked where the package itself allows the variant: it takes looking for programs."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from stat import S_ISDIR
 
+from hubkernels.build.archs import compiled_archs, takes_part
 from hubkernels.build.generator import GeneratorError, expand
 from hubkernels.build.search import search_folders
 from hubkernels.config.load import find_tables
@@ -16,8 +17,9 @@ from hubkernels.errors import InputError, Problem, nearest
 from hubkernels.model.backend import Backend
 from hubkernels.model.digest import is_bytecode
 from hubkernels.model.isa import EVERY_MACHINE, ISAS, reach
-from hubkernels.model.project import Package, Torch
+from hubkernels.model.project import KernelSection, Package, Torch, TorchNoarch
 from hubkernels.model.variant import Variant
+from hubkernels.toolchain.cuda import without_lines
 
 USUAL_FOLDERS = ("torch-ext", "csrc")
 """Folders that upstream searches for headers of every source."""
@@ -33,10 +35,19 @@ OWN_FILES = frozenset({"_ops.py", "metadata.json"})
 
 @dataclass(frozen=True)
 class Source:
-    """A file to compile. path: relative to the package's root. flags: its own, beside the variant's."""
+    """A file to compile. path: relative to the package's root. flags: its own, beside the variant's.
+
+    archs: the devices that it is compiled for, as build.toml spells them; none for the C++ compiler's sources.
+    """
 
     path: str
     flags: tuple[str, ...]
+    archs: tuple[str, ...] = ()
+
+    @property
+    def of_device(self) -> bool:
+        """Whether the compiler of the device takes it."""
+        return bool(self.archs)
 
 
 Key = tuple[str, ...]
@@ -80,12 +91,29 @@ def compiled_sources(package: Package, variant: Variant, family: str) -> tuple[S
     first copy, and one made for AVX-512 would run on every machine.
     """
     groups = source_groups(package, variant, family)
-    return tuple(
-        sorted(
-            (Source(path, group.flags) for group in groups for path in group.sources),
-            key=lambda source: tier(source.flags),
-        )
-    )
+    found = (_source(package, variant, path, group) for group in groups for path in group.sources)
+    return tuple(sorted(found, key=lambda source: tier(source.flags)))
+
+
+def _source(package: Package, variant: Variant, path: str, group: Group) -> Source:
+    """One of a group; of those for the device's compiler the flags are its own, upstream's way."""
+    if PurePosixPath(path).suffix not in variant.backend.device_suffixes:
+        return Source(path, group.flags)
+    sections = [section for section in _sections(package, variant) if ("kernel", section.name) in group.keys]
+    framework = package.framework
+    binding = () if isinstance(framework, TorchNoarch) or ("torch",) not in group.keys else (framework.include,)
+    around = (*binding, *(section.include for section in sections))
+    usual = tuple(folder for folder in USUAL_FOLDERS if (package.root / folder).is_dir())
+    folders = dict.fromkeys(folder for include in around for folder in (*include, *usual))
+    flags = _joined([without_lines(section.device_flags) for section in sections])
+    archs = compiled_archs(sections or _sections(package, variant), variant)
+    return Source(path, with_include(tuple(folders), flags), archs)
+
+
+def _sections(package: Package, variant: Variant) -> tuple[KernelSection, ...]:
+    """The kernel sections that take part in a variant."""
+    release = variant.backend_version
+    return tuple(s for s in package.sections_for(variant.backend) if release is None or takes_part(s, release))
 
 
 def _tables(
@@ -100,7 +128,7 @@ def _tables(
     tables: dict[Key, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("torch",): (framework.sources, with_include((*framework.include, *usual), words))
     }
-    for section in package.sections_for(variant.backend):
+    for section in _sections(package, variant):
         isa = ISAS[section.isa] if section.isa else None
         if isa is None or isa.cpu == variant.platform.cpu:
             key = ("kernel", section.name)

@@ -31,7 +31,7 @@ def why_not_current(builder: Builder, package: Package, variant: AnyVariant) -> 
     if is_current(made, folder):
         return None
     note = read_json_object(note_of(folder))
-    tools = toolchain_facts(builder.tools()) if isinstance(variant, Variant) else {}
+    tools = toolchain_facts(builder.tools(variant)) if isinstance(variant, Variant) else {}
     own = "it was changed after it was built" if note.get("id") == made.op_id else None
     before = note.get("toolchain")
     changed = _difference(before if isinstance(before, dict) else {}, tools)

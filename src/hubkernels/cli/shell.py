@@ -68,7 +68,7 @@ def devshell(  # noqa: PLR0913, PLR0917 - one parameter an option
         )
     folder = importable(package, chosen.tag, builder.places)
     variables = {
-        **compiler_variables(package, chosen, builder.tools(), os.environ),
+        **compiler_variables(package, chosen, builder.tools(chosen), os.environ),
         **python_variables([folder] if folder else [], os.environ),
     }
     _enter(builder, variables, command, print_env=print_env, json=json)

@@ -213,7 +213,7 @@ def _causes(builder: Builder, variant: AnyVariant, published: _Published, rebuil
     """Beside a change by somebody. Of the same id nothing that a build reads differs, the compiler included."""
     if read_json_object(rebuilt / METADATA).get("id") == published.metadata.get("id"):
         return "the same id says that the same tools built it: files were changed, or are not built alike each time"
-    facts = toolchain_facts(builder.tools()) if isinstance(variant, Variant) else {}
+    facts = toolchain_facts(builder.tools(variant)) if isinstance(variant, Variant) else {}
     tools = ", ".join(f"{name} {value}" for name, value in facts.items())
     hubkernels = f"hubkernels {published.builder}, here {__version__}"
     where = f"; here {tools}" if tools else ""

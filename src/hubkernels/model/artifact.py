@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,13 +40,17 @@ def records_of(folder: Path) -> Path:
     return folder.parent / f"{folder.name}{RECORDS}"
 
 
-def metadata(package: Package, variant: AnyVariant, op_id: str) -> dict[str, Any]:
-    """metadata.json without its digest: what is equal for every way of building the same thing."""
+def metadata(package: Package, variant: AnyVariant, op_id: str, compiled: Iterable[str] = ()) -> dict[str, Any]:
+    """metadata.json without its digest: what is equal for every way of building the same thing.
+
+    compiled: the devices that the library holds code for.
+    """
     own = package.requirements.get(variant.backend.name)
     depends = (*package.python_depends, *(own.python_depends if own else ()))
     kernels = (*package.kernel_depends, *(own.kernel_depends if own else ()))
     framework = package.framework
-    archs = sorted(set(framework.archs.get(variant.backend.name, ()))) if isinstance(framework, TorchNoarch) else []
+    alone = framework.archs.get(variant.backend.name, ()) if isinstance(framework, TorchNoarch) else ()
+    archs = sorted({*alone, *compiled})
     links = {"upstream": package.upstream, "source": package.source}
     return {
         "name": package.name,

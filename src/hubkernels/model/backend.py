@@ -16,6 +16,8 @@ class Backend:
     versioned: whether that spelling carries a version (``cu130``) or not (``cpu``).
     compiles: suffixes of the sources that are compiled; any other file under ``src`` is an input only.
     define: macro by which a binding knows its backend; None where kernels cannot be compiled for it.
+    more_defines: macros that torch's headers want for it, and upstream gives.
+    device_suffixes: suffixes of the sources that the device's compiler takes.
     device_flags_key: key of a kernel section with the flags of the device's compiler.
     archs_key: key of a kernel section with the devices to compile for.
     more_section_keys: keys of a kernel section that this backend has beside these two and the common ones.
@@ -28,6 +30,8 @@ class Backend:
     versioned: bool = False
     compiles: frozenset[str] = CXX_SUFFIXES
     define: str | None = None
+    more_defines: tuple[str, ...] = ()
+    device_suffixes: frozenset[str] = frozenset()
     device_flags_key: str | None = None
     archs_key: str | None = None
     more_section_keys: frozenset[str] = frozenset()
@@ -57,6 +61,8 @@ CUDA = Backend(
     versioned=True,
     compiles=CXX_SUFFIXES | {".cu"},
     define="CUDA_KERNEL",
+    more_defines=("USE_CUDA=1",),
+    device_suffixes=frozenset({".cu"}),
     device_flags_key="cuda-flags",
     archs_key="cuda-capabilities",
     more_section_keys=frozenset({"cuda-minver"}),

@@ -15,6 +15,7 @@ class Step:
     there, of its own choice, and renames when the command has succeeded, so a file under its name is always whole.
     STUBS stands for the folder of the link stubs. A flag of a user's may look like either: see `placed`.
     subject: what is made something of: a source, or the library. after: outputs of the steps that come before.
+    told: the name under which what the command prints about its output is kept beside it; empty where nothing is.
     """
 
     OUTPUT = "$OUTPUT"
@@ -25,6 +26,7 @@ class Step:
     command: tuple[str, ...]
     output: str
     after: tuple[str, ...] = ()
+    told: str = ""
 
     @property
     def target(self) -> int:

@@ -30,6 +30,7 @@ RUNTIME = ("crtbeginS.o", "crtendS.o", "libgcc.a", "libstdc++.a")
 _SEARCH_VARIABLES = frozenset(
     {"CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX"}
     | {"DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES", "LD_RUN_PATH", "GNUTARGET", "LDEMULATION", "GCC_COMPARE_DEBUG"}
+    | {"NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS", "NVCC_CCBIN"}
 )
 _FLAG_VARIABLES = ("CCC_", "NIX_CFLAGS", "NIX_CXX", "NIX_LDFLAGS", "NIX_HARDENING")
 """Beginnings of names: those of Nix have the platform at their end."""

@@ -1,4 +1,7 @@
-"""The CPU toolchain: one C++ compiler, the headers of torch and Python, and the flags of every object."""
+"""The toolchain of a variant: one C++ compiler, the headers of torch and Python, and the flags of every object.
+
+For CUDA it has a toolkit beside them, whose own words are in `cuda`.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,15 @@ from functools import cached_property
 from importlib import resources
 from pathlib import Path
 
+from hubkernels.abi.stub import shared_object
+from hubkernels.host.files import disk_errors
 from hubkernels.host.machine import TorchSdk
 from hubkernels.model.artifact import LIMITED_API
 from hubkernels.model.plan import Step
 from hubkernels.model.variant import Variant
 from hubkernels.model.version import Version
 from hubkernels.toolchain.compiler import Compiler
+from hubkernels.toolchain.cuda import FIXED_FLAGS, TORCH_LIBRARIES, CudaToolkit, for_host
 from hubkernels.toolchain.link import COMPAT_FLAGS, STATIC, LinkStubs
 from hubkernels.toolchain.sanitizer import sanitizer_flags
 
@@ -31,11 +37,12 @@ _CXX20_TORCH = Version((2, 12))
 
 @dataclass(frozen=True)
 class Toolchain:
-    """What the commands of a CPU variant are made of.
+    """What the commands of a variant are made of.
 
     own_include: headers that hubkernels gives every binding. Upstream writes them into the project's torch-ext, so a
     source elsewhere may name ``../torch-ext/registration.h``; a folder of that name is found by this spelling too.
     sanitizers: those to build with; the result is for tests and never ships.
+    cuda: the toolkit, for a variant of CUDA. threads: architectures that one source may be compiled for at a time.
     """
 
     compiler: Compiler
@@ -44,29 +51,72 @@ class Toolchain:
     stubs: LinkStubs
     own_include: Path = Path(str(resources.files("hubkernels.toolchain"))) / "include/torch-ext"
     sanitizers: tuple[str, ...] = ()
+    cuda: CudaToolkit | None = None
+    threads: int = 1
 
     def compile_flags(self, variant: Variant) -> tuple[str, ...]:
-        """Flags of every source of a variant."""
-        modern = variant.stable_abi or variant.torch >= _CXX20_TORCH
+        """Flags of every source of a variant that the C++ compiler compiles."""
         optimize = "-O1" if self.sanitizers else "-O3"  # g++ takes minutes for checks in optimized loops
-        flags = [f"-std=c++{20 if modern else 17}", optimize, "-DNDEBUG", "-fPIC", "-fvisibility=hidden"]
-        if self.compiler.family == "g++":
-            flags.append("-fno-gnu-unique")  # else static locals of two builds of one kernel are one object
-        flags += [f"-D{variant.backend.define}", f"-DPy_LIMITED_API={limited_api_macro(LIMITED_API)}"]
-        if variant.stable_abi:
-            flags.append(f"-DTORCH_TARGET_VERSION={stable_abi_macro(variant.torch)}")
+        flags = [
+            _standard(variant),
+            optimize,
+            "-DNDEBUG",
+            *self._code_flags,
+            *_defines(variant),
+            *torch_macros(variant),
+        ]
         if self.sanitizers:
             flags += (*sanitizer_flags(self.compiler, self.sanitizers), "-g1", "-fno-omit-frame-pointer")
         return tuple(flags)
 
+    def device_flags(self, variant: Variant, *, torch: bool) -> tuple[str, ...]:
+        """Flags of every source that nvcc compiles. torch: whether torch's headers, and so its macros, take part.
+
+        Without them the object is the same for every torch.
+        """
+        macros = torch_macros(variant) if torch else ()
+        return (_standard(variant), *FIXED_FLAGS, *for_host(self._code_flags), *_defines(variant), *macros)
+
+    @property
+    def _code_flags(self) -> tuple[str, ...]:
+        # Without the last, static locals of two builds of one kernel are one object.
+        unique = ("-fno-gnu-unique",) if self.compiler.family == "g++" else ()
+        return ("-fPIC", "-fvisibility=hidden", *unique)
+
     def search_path(self) -> tuple[str, ...]:
         """Where headers outside the project are found. Warnings in them are not the user's."""
-        system = (self.stubs.include, *self.torch.include, self.python_include)
+        return self._searched(self.cuda.include if self.cuda else ())
+
+    def device_search_path(self) -> tuple[str, ...]:
+        """The same for nvcc, which knows its own."""
+        return self._searched(())
+
+    def _searched(self, more: tuple[Path, ...]) -> tuple[str, ...]:
+        system = (self.stubs.include, *self.torch.include, self.python_include, *more)
         return (f"-I{self.own_include}", *(word for folder in system for word in ("-isystem", str(folder))))
 
     def prefix_maps(self) -> tuple[str, ...]:
         """Keep this machine's folders out of ``__FILE__`` and debug information."""
         return tuple(f"-ffile-prefix-map={folder}={name}" for folder, name in self._places)
+
+    def write_stubs(self, folder: Path) -> None:
+        """Make what is linked against, in a folder that is not there yet.
+
+        An empty library of the right name stands for each of torch's for CUDA, which no CPU build of torch has: so the
+        same objects make the same library on every machine.
+        """
+        self.stubs.write(folder)
+        for name in self._cuda_stubs:
+            with disk_errors(folder):
+                (folder / name).write_bytes(shared_object(self.stubs.cpu, name, ()))
+
+    @property
+    def _cuda_stubs(self) -> tuple[str, ...]:
+        return TORCH_LIBRARIES if self.cuda else ()
+
+    def libraries(self) -> tuple[Path, ...]:
+        """Folders of the libraries that artifacts name, beside the system's."""
+        return (self.torch.lib, *((self.cuda.runtime.parent,) if self.cuda else ()))
 
     def compat_command(self) -> tuple[str, ...]:
         """The command for the object that brings newer functions of glibc to every library, but for its output."""
@@ -106,13 +156,16 @@ class Toolchain:
             *(f"{stubs}/{name}" for name in self.stubs.optional),
             "-Wl,--no-as-needed",
             *torch,
+            *(f"{stubs}/{name}" for name in self._cuda_stubs),
+            *((str(self.cuda.runtime),) if self.cuda else ()),
             str(runtime["crtendS.o"]),
         )
 
     def link_key(self) -> tuple[str, ...]:
         """What decides a link beside the compiler and the objects, equal on every machine."""
         words = (*STATIC, *COMPAT_FLAGS, *self.link_flags(), *self.link_libraries())
-        return (self.stubs.exports, self.stubs.functions, *(self.portable(word) for word in words))
+        cuda = (self.cuda.runtime_hash,) if self.cuda else ()
+        return (self.stubs.exports, self.stubs.functions, *cuda, *(self.portable(word) for word in words))
 
     def sdk_folders(self) -> tuple[Path, ...]:
         """Folders of files that are not the project's."""
@@ -141,7 +194,9 @@ class Toolchain:
         A compiler tells a header by the folder that it looked in, or by where links lead, whichever is shorter.
         """
         elsewhere = [folder for folder in self.compiler.system if not folder.startswith("/usr/")]
+        cuda = dict.fromkeys((str(self.cuda.root), os.path.realpath(self.cuda.root))) if self.cuda else ()
         return (
+            *((Path(spelling), "cuda") for spelling in cuda),
             (self.torch.root, "torch"),
             (self.own_include, "hubkernels"),
             (self.python_include, "python"),
@@ -153,6 +208,20 @@ class Toolchain:
                 if not spelling.startswith("/usr/")
             ),
         )
+
+
+def _standard(variant: Variant) -> str:
+    return f"-std=c++{20 if variant.stable_abi or variant.torch >= _CXX20_TORCH else 17}"
+
+
+def _defines(variant: Variant) -> tuple[str, ...]:
+    return (f"-D{variant.backend.define}", *(f"-D{macro}" for macro in variant.backend.more_defines))
+
+
+def torch_macros(variant: Variant) -> tuple[str, ...]:
+    """What the headers of torch and Python are told, as flags."""
+    limited = f"-DPy_LIMITED_API={limited_api_macro(LIMITED_API)}"
+    return (limited, f"-DTORCH_TARGET_VERSION={stable_abi_macro(variant.torch)}") if variant.stable_abi else (limited,)
 
 
 def stable_abi_macro(version: Version) -> str:

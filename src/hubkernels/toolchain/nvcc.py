@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hubkernels.errors import EnvironmentLacksError
@@ -34,7 +34,7 @@ NEWEST_HOST: Mapping[str, Mapping[Version, int]] = {
 """The newest major release of each host compiler, by CUDA release: for toolkits whose own header cannot be read."""
 
 _RELEASE = re.compile(r"release (\d+)\.(\d+)")
-_TOP = re.compile(r"^#\$ TOP=(.+)$", re.MULTILINE)
+_VARIABLE = re.compile(r"^#\$ (\w+)=(.*)$", re.MULTILINE)
 _LIMITS = {
     "g++": re.compile(r"^#\s*if __GNUC__ > (\d+)\s*$", re.MULTILINE),
     "clang": re.compile(r"unsupported clang version! clang version must be less than (\d+)"),
@@ -43,24 +43,35 @@ _LIMITS = {
 
 @dataclass(frozen=True)
 class Nvcc:
-    """why: how it was found. newest_host: by family of compiler, the newest major release that it accepts."""
+    """why: how it was found. newest_host: by family of compiler, the newest major release that it accepts.
+
+    own: what it knows of its own folders, by the names that its profile has for them.
+    """
 
     path: str
     release: Version
     why: str
     newest_host: Mapping[str, int]
+    own: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 def find_nvcc(environment: Mapping[str, str], usual: Path = USUAL) -> Nvcc | None:
     """The first that runs of: below CUDA_HOME, below CUDA_PATH, on PATH, in the usual place."""
     for path, why in _places(environment, usual):
         try:
-            release = parse_release(run((path, "--version"), timeout_s=30).output)
+            release = parse_release(run((path, "--version"), timeout_s=30, env=environment).output)
         except EnvironmentLacksError:
             continue
         if release:
-            return Nvcc(path, release, why, _newest_host(path, release))
+            own = _own(path, environment)
+            return Nvcc(path, release, why, _newest_host(own.get("TOP"), release), own)
     return None
+
+
+def list_codes(path: str, environment: Mapping[str, str]) -> frozenset[str]:
+    """The architectures that an nvcc compiles for, as it says itself: ``90``. Empty where it does not say."""
+    said = run((path, "--list-gpu-code"), timeout_s=30, env=environment).output.split()
+    return frozenset(word.removeprefix("sm_") for word in said if word.startswith("sm_"))
 
 
 def parse_release(text: str) -> Version | None:
@@ -90,13 +101,17 @@ def _places(environment: Mapping[str, str], usual: Path) -> Iterator[tuple[str, 
     yield str(usual / "bin/nvcc"), "in the usual place"
 
 
-def _newest_host(path: str, release: Version) -> dict[str, int]:
+def _own(path: str, environment: Mapping[str, str]) -> dict[str, str]:
+    said = run((path, "--dryrun", "-x", "cu", "/dev/null"), timeout_s=30, cwd=Path("/"), env=environment).errors
+    return {name: value.strip() for name, value in _VARIABLE.findall(said)}
+
+
+def _newest_host(top: str | None, release: Version) -> dict[str, int]:
     """By the toolkit's header, which nvcc itself goes by, else by the table."""
-    top = _TOP.search(run((path, "--dryrun", "-x", "cu", "/dev/null"), timeout_s=30).errors)
-    for folder in Path(top[1]).glob("targets/*/include") if top else ():
+    for folder in Path(top).glob("targets/*/include") if top else ():
         if limits := _read_limits(folder):
             return limits
-    return (_read_limits(Path(top[1], "include")) if top else {}) or table_limits(release)
+    return (_read_limits(Path(top, "include")) if top else {}) or table_limits(release)
 
 
 def _read_limits(include: Path) -> dict[str, int]:
