@@ -14,6 +14,8 @@ import pytest
 from hubkernels.cli import main
 
 REPOSITORY = Path(__file__).parent.parent
+CPU_VARIANT = f"torch-stable-abi210-cpu-{os.uname().machine}-linux"
+"""Of our own packages, which have others where nvcc is."""
 
 BUILD_TOML = """\
 [general]
@@ -249,6 +251,7 @@ COSTS = {
     "toolchain": ("compiler",),
     "client": ("compiler", "torch"),
     "ops": ("compiler", "torch"),
+    "gpu": ("torch",),
     "hub": ("server",),
     "sdk": ("index",),
     "sanitizers": ("compiler", "torch", "slow"),

@@ -20,7 +20,7 @@ from hubkernels.config import load_project
 from hubkernels.errors import CheckFailedError, EnvironmentLacksError, InputError
 from hubkernels.model.backend import CPU
 from hubkernels.model.project import Package, TorchNoarch
-from tests.conftest import Cli, SmallProject, environment
+from tests.conftest import CPU_VARIANT, Cli, SmallProject, environment
 
 pytest.importorskip("kernels", reason="the stock client is not installed")
 pytest.importorskip("torch", reason="kernels are loaded into an installed torch")
@@ -298,7 +298,7 @@ def test_a_package_without_a_case_does_not_stop_the_others(rms_norm_folder: Path
     SmallProject(root / "member", "my-kernel").write()
     text = (root / "build.toml").read_text(encoding="utf-8")
     (root / "build.toml").write_text(text.replace("schema = 1", 'schema = 1\nmembers = ["member"]'), encoding="utf-8")
-    assert cli("build", "--project", root).code == 0
+    assert cli("build", "--project", root, "--variant", CPU_VARIANT).code == 0
     ran = cli("check", "parity", "--project", root)
     assert ran.code == 0, ran.err
     assert "skipped  parity  my-kernel  my-kernel names no case file\n" in ran.out

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hubkernels.cli import main
-from tests.conftest import environment
+from tests.conftest import CPU_VARIANT, environment
 
 pytest.importorskip("kernels", reason="the stock client is not installed")
 pytest.importorskip("torch", reason="builds take the headers of an installed torch")
@@ -60,7 +60,7 @@ def build(source: Path, root: Path, change: str) -> Path:
         before = (root / file).read_text(encoding="utf-8")
         assert before.count(text) == 1, f"{file} no longer has {text!r}"
         (root / file).write_text(before.replace(text, other), encoding="utf-8")
-    assert main(["build", "rms-norm", "--project", str(root)]) == 0
+    assert main(["build", "rms-norm", "--project", str(root), "--variant", CPU_VARIANT]) == 0
     return root / "build/rms-norm"
 
 

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from hubkernels.cli import main
-from tests.conftest import REPOSITORY
+from tests.conftest import CPU_VARIANT, REPOSITORY
 from tests.ops.tiers import OPS, need_tier, saved_results
 
 COMPILERS = ["clang++", *(["g++-11"] if os.environ.get("HUBKERNELS_TEST_ALL") else [])]
@@ -28,7 +28,7 @@ def artifacts() -> Path:
     """The folder of the artifacts of all packages, up to date; the sanitizers' tests name theirs."""
     if made := os.environ.get("HUBKERNELS_TEST_ARTIFACTS"):
         return Path(made)
-    assert main(["build", "--project", str(REPOSITORY)]) == 0
+    assert main(["build", "--project", str(REPOSITORY), "--variant", CPU_VARIANT]) == 0
     return REPOSITORY / "build"
 
 
@@ -41,7 +41,7 @@ def other_artifacts(request: pytest.FixtureRequest, tmp_path_factory: pytest.Tem
     for folder in ("cpu", "torch-ext", "tests/cases"):
         shutil.copytree(REPOSITORY / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(REPOSITORY / "build.toml", root)
-    command = [sys.executable, "-m", "hubkernels.cli", "build", "--project", str(root)]
+    command = [sys.executable, "-m", "hubkernels.cli", "build", "--project", str(root), "--variant", CPU_VARIANT]
     done = subprocess.run(
         command, env={**os.environ, "CXX": request.param}, capture_output=True, text=True, check=False
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,11 @@ from hubkernels.abi.library import read_library
 from hubkernels.build.pipeline import Builder
 from hubkernels.build.settings import Settings
 from hubkernels.config import load_project
-from hubkernels.model.plan import BuildPlan
+from hubkernels.model.plan import BuildPlan, Step
 from hubkernels.model.version import Version
 from hubkernels.toolchain.nvcc import find_nvcc
-from tests.conftest import Cli
+from hubkernels.toolchain.usage import parse_usage
+from tests.conftest import REPOSITORY, Cli
 
 RELEASE = Version((13, 0))
 FOUND = find_nvcc(os.environ)
@@ -356,3 +358,20 @@ __attribute__((visibility("default"))) int TORCH_EXTENSION_NAME(void** s) {
     assert ran.code == 1
     assert "no needed library provides aoti_torch_get_the_cuda_stream" in ran.err
     assert "current_cuda_stream" not in ran.err
+
+
+def test_our_own_sources_compile_without_a_warning(tmp_path: Path) -> None:
+    """For one architecture; nvcc has no -Wextra that its own generated code would pass."""
+    builder = Builder(load_project(REPOSITORY), os.environ, Settings(jobs=2))
+    package = next(package for package in builder.project.packages if package.name == "rms-norm")
+    (variant,) = (v for v in builder.decide(package).accepted if v.tag == TAG)
+    for step in builder.plan(package, variant).steps:
+        if step.subject not in {"csrc/rms_norm/rms_norm.cu", "torch-ext/rms_norm/gpu.cpp"}:
+            continue
+        strict = ("-Xcompiler=-Wall", "--Werror=all-warnings") if step.told else ("-Wall", "-Wextra", "-Werror")
+        others = [word for word in step.command if word.startswith("-gencode") and "sm_90" not in word]
+        words = [word for word in step.command if word not in others]
+        command = [str(tmp_path / "x.o") if word == Step.OUTPUT else word for word in words]
+        done = subprocess.run([*command, *strict], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert not [usage for usage in parse_usage(done.stderr) if usage.spill(usage.name)]

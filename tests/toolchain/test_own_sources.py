@@ -18,6 +18,7 @@ from hubkernels.build.settings import Settings
 from hubkernels.build.sources import compiled_sources
 from hubkernels.check.isa import IsaObject, check_objects, encoding, instructions, isa_flags
 from hubkernels.config import load_project
+from hubkernels.model.backend import CPU
 from hubkernels.model.isa import ISAS
 from hubkernels.model.plan import BuildPlan, Step
 from hubkernels.model.variant import Variant
@@ -30,7 +31,7 @@ TARGETS = [
     (package, variant)
     for package in HERE.project.packages
     for variant in choose(HERE.decide(package), package)
-    if isinstance(variant, Variant)
+    if isinstance(variant, Variant) and variant.backend == CPU
 ]
 SOURCES = [source.path for package, variant in TARGETS for source in compiled_sources(package, variant, "g++")]
 TIERS = [source for source in SOURCES if Path(source).name.startswith("avx")]

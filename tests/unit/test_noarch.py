@@ -17,7 +17,8 @@ from hubkernels.check.runnable import why_not_loaded
 from hubkernels.config import load_project
 from hubkernels.host.machine import Machine, TorchSdk, torch_backend
 from hubkernels.model.backend import BACKENDS
-from hubkernels.model.variant import NoarchVariant, Platform
+from hubkernels.model.variant import NoarchVariant, Platform, Variant
+from hubkernels.model.version import Version
 from tests.conftest import Cli, SmallProject, environment, write_noarch
 
 SHIPPED = {"__init__.py", "_ops.py", "data/table.bin", "op.py"}
@@ -203,6 +204,10 @@ def test_python_alone_is_loaded_where_torch_has_its_backend_and_cpu_everywhere()
     reasons = {name: why_not_loaded(NoarchVariant(backend), machine) for name, backend in BACKENDS.items()}
     assert [name for name, why in reasons.items() if why is None] == ["cpu", "cuda"]
     assert reasons["rocm"] == "needs a torch for rocm; 2.13.0+cu130 is for cuda"
+    cuda = Variant(Version((2, 10)), BACKENDS["cuda"], machine.platform, Version((13, 0)), stable_abi=True)
+    assert why_not_loaded(cuda, machine) is None
+    on_cpu = Machine(machine.platform, TorchSdk("2.13.0+cpu", Path("torch")))
+    assert why_not_loaded(cuda, on_cpu) == "needs a torch for cuda; 2.13.0+cpu is for cpu"
     without = Machine(machine.platform, None)
     assert why_not_loaded(NoarchVariant(BACKENDS["cpu"]), without) == "torch is not installed"
 

@@ -12,7 +12,7 @@ from hubkernels.errors import Problem
 from hubkernels.host.machine import Machine
 from hubkernels.model.backend import CPU
 from hubkernels.model.project import Package
-from hubkernels.model.variant import AnyVariant, NoarchVariant
+from hubkernels.model.variant import AnyVariant
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,7 @@ def find_runnable(builder: Builder, package: Package, tags: Sequence[str]) -> Ru
 
 
 def why_not_loaded(variant: AnyVariant, machine: Machine) -> str | None:
-    """Files of Python alone are made anywhere, but the client takes those of the installed torch's backend, or cpu."""
-    if not isinstance(variant, NoarchVariant):
-        return None
+    """What is for a device is made anywhere, but the client takes that of the installed torch's backend, or cpu."""
     if machine.torch is None:
         return "torch is not installed"
     if variant.backend == CPU or variant.backend.name == machine.torch.backend:

@@ -1,0 +1,1 @@
+"""Tests that need a GPU: of artifacts that were built anywhere."""
