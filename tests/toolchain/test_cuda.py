@@ -333,6 +333,26 @@ def test_a_toolkit_that_is_not_whole_says_what_it_lacks(
     assert f"is not whole: it has no {home}/nvvm/bin/cicc" in ran.err
 
 
+@pytest.mark.parametrize("name", ["csrc/a,b.cu", "csrc/a$b.cu", 'csrc/a"b.cu'])
+def test_a_source_that_nvcc_cannot_be_told_of_is_named(tmp_path: Path, cli: Cli, name: str) -> None:
+    project = CudaProject(tmp_path).write()
+    (project.root / "csrc/add.cu").rename(project.root / name)
+    text = (project.root / "build.toml").read_text().replace('"csrc/add.cu"', f"'{name}'")
+    (project.root / "build.toml").write_text(text)
+    ran = cli("build", project.root)
+    assert ran.code == 2
+    assert f"nvcc cannot be told of {name}: rename it" in ran.err
+
+
+def test_a_source_with_a_space_is_compiled(tmp_path: Path, cli: Cli) -> None:
+    project = CudaProject(tmp_path).write()
+    (project.root / "csrc/add.cu").rename(project.root / "csrc/my add's.cu")
+    text = (project.root / "build.toml").read_text().replace("csrc/add.cu", "csrc/my add's.cu")
+    (project.root / "build.toml").write_text(text)
+    ran = cli("build", project.root)
+    assert ran.code == 0, ran.err
+
+
 def test_flags_of_the_environment_do_not_reach_nvcc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     project = CudaProject(tmp_path).write()
     before = project.plan()

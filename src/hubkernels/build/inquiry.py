@@ -15,14 +15,14 @@ from hubkernels.build.asks import asked
 from hubkernels.build.includes import Headers, Includes, Listing
 from hubkernels.build.names import named_in
 from hubkernels.build.once import depends_on_times
-from hubkernels.build.search import PRECOMPILED, Around, Search
+from hubkernels.build.search import PRECOMPILED, Around, Search, search_folders
 from hubkernels.build.sources import Source
 from hubkernels.build.text import code
 from hubkernels.build.unseen import unseen
 from hubkernels.host.files import came_since, changed_since, read_errors, read_regular
 from hubkernels.host.process import run
 from hubkernels.toolchain.cpu import Toolchain
-from hubkernels.toolchain.cuda import CudaToolkit, preprocessing
+from hubkernels.toolchain.cuda import CudaToolkit, preprocessing, why_unspeakable
 
 ID_MACRO = b"TORCH_EXTENSION_NAME"
 TORCH_MACROS = re.compile(rb"\b(?:TORCH_TARGET_VERSION|Py_LIMITED_API)\b")
@@ -138,6 +138,8 @@ class Inquiry:
 
     def _passes(self, cuda: CudaToolkit, flags: tuple[str, ...]) -> list[tuple[str, ...]]:
         """What nvcc would start to preprocess the source, but for ``-E``: it lists headers for the host alone."""
+        if why := why_unspeakable((self.source.path, *search_folders(flags))):
+            raise RefusedError(why)
         host = ("-ccbin", self.tools.compiler.command[-1])
         done = run(
             (cuda.nvcc, "--dryrun", *host, *flags, "-c", self.source.path, "-o", "x.o"),

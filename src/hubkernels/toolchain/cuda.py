@@ -35,6 +35,7 @@ FIXED_FLAGS = ("-O3", "-DNDEBUG", "-DENABLE_FP8", "--expt-relaxed-constexpr")
 """The last two are upstream's."""
 
 _WITH_LINES = frozenset({"-lineinfo", "--generate-line-info", "-G", "--device-debug"})
+_UNSPEAKABLE = re.compile(r"[,\"$`\\]")
 _UNQUOTED = re.compile(r"[\w.,:=+/@%~^-]*")
 
 
@@ -137,12 +138,10 @@ def without_lines(flags: Sequence[str]) -> tuple[str, ...]:
     return tuple(flag for flag in flags if flag not in _WITH_LINES)
 
 
-def why_unspeakable(words: Iterable[str]) -> str | None:
-    """Why nvcc cannot be told one of these paths, in words: it parts values at commas and hands some to a shell."""
-    bad = next((word for word in words if re.search(r"[,\"$`\\]", word)), None)
-    return (
-        f"nvcc cannot be told of {bad!r}: rename it, without commas, quotes, dollars and backslashes" if bad else None
-    )
+def why_unspeakable(paths: Iterable[str]) -> str | None:
+    """Why nvcc cannot be told one of these paths, in words: it parts values at commas and hands them to a shell."""
+    bad = next((path for path in paths if _UNSPEAKABLE.search(path)), None)
+    return f"nvcc cannot be told of {bad}: rename it, without commas, quotes, dollars and backslashes" if bad else None
 
 
 def preprocessing(said: str) -> tuple[tuple[str, ...], ...]:
