@@ -25,7 +25,10 @@ from tests.conftest import REPOSITORY, Cli
 
 RELEASE = Version((13, 0))
 FOUND = find_nvcc(os.environ)
-pytestmark = pytest.mark.skipif(FOUND is None or FOUND.release != RELEASE, reason=f"this machine has no nvcc {RELEASE}")
+pytestmark = [
+    pytest.mark.nvcc,
+    pytest.mark.skipif(FOUND is None or FOUND.release != RELEASE, reason=f"this machine has no nvcc {RELEASE}"),
+]
 TAG = "torch-stable-abi210-cu130-x86_64-linux"
 
 BUILD_TOML = """\

@@ -270,7 +270,7 @@ def test_our_own_package_exports_and_the_clients_parser_reads_it(cli: Cli, tmp_p
     client = pytest.importorskip("kernels._rust")
     ran = cli("export", "rms_norm", tmp_path / "done", "--project", REPOSITORY)
     assert ran.code == 0, ran.err
-    assert [str(backend) for backend in client.Build.open(str(tmp_path / "done")).general.backends] == ["cpu"]
+    assert [str(backend) for backend in client.Build.open(str(tmp_path / "done")).general.backends] == ["cpu", "cuda"]
     (package,) = load_project(tmp_path / "done").packages
     flags = {section.name: section.cxx_flags for section in package.sections}
     assert flags["cpu_avx512_bf16"] == (*ISAS["avx512-bf16"].flags, "-ffp-contract=off")
