@@ -161,6 +161,7 @@ def test_gradients_are_those_of_float64(rms_norm: ModuleType, shape: tuple[int, 
 def test_the_stream_of_the_caller_is_taken(rms_norm: ModuleType) -> None:
     x, weight = make(4096, 4096, dtype=torch.bfloat16)
     wanted = in_double(2 * x, weight)
+    torch.cuda.synchronize()
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     with torch.cuda.stream(side):
         torch.cuda._sleep(50_000_000)  # type: ignore[no-untyped-call]
