@@ -263,6 +263,17 @@ def test_device_code_that_is_not_declared_is_refused(tmp_path: Path, cli: Cli) -
     assert not project.artifact.exists()
 
 
+def test_flags_and_toolkit_are_explained(tmp_path: Path, cli: Cli) -> None:
+    project = CudaProject(tmp_path).write("8.0", "12.0+PTX", flags=("--use_fast_math",))
+    (told,) = json.loads(cli("explain", "--json", project.root).out)
+    assert told["toolchain"]["cuda"] == "nvcc 13.0"
+    (target,) = told["targets"]
+    section = target["sections"]["nvcc csrc/add.cu"]
+    assert section["sources"] == ["csrc/add.cu"]
+    assert "-gencode=arch=compute_120,code=compute_120" in section["flags"]
+    assert section["flags"][-1] == "--use_fast_math"
+
+
 def test_an_error_in_device_code_is_told_as_the_compiler_tells_it(tmp_path: Path, cli: Cli) -> None:
     project = CudaProject(tmp_path).write(source=ADD_CU.replace("+= 1", "+= nothing"))
     ran = cli("build", project.root)

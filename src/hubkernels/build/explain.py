@@ -9,17 +9,19 @@ from pathlib import Path
 from hubkernels.build.pipeline import Builder
 from hubkernels.build.planner import toolchain_facts
 from hubkernels.build.select import choose
-from hubkernels.build.sources import source_groups
+from hubkernels.build.sources import compiled_sources, source_groups
 from hubkernels.build.state import why_not_current
 from hubkernels.model.project import Package
 from hubkernels.model.variant import AnyVariant, Decisions, NoarchVariant, Rejection, Variant
+from hubkernels.toolchain.cuda import gencode
 
 
 @dataclass(frozen=True)
 class SectionFlags:
     """Sources that are compiled alike.
 
-    name: ``torch`` or ``kernel.<name>``, and more for what more name. flags: beside the variant's own.
+    name: ``torch`` or ``kernel.<name>``, and more for what more name; ``nvcc <source>`` for one of nvcc's.
+    flags: beside the variant's own.
     """
 
     name: str
@@ -58,8 +60,8 @@ def explain(builder: Builder, package: Package, tags: Iterable[str]) -> Explanat
     """Explain the variants of these tags, or all of them. Plans each accepted one, and so scans its sources."""
     wanted = frozenset(tags)
     decisions = _only(builder.decide(package), package, wanted)
-    compiled = any(isinstance(variant, Variant) for variant in decisions.accepted)
-    tools = toolchain_facts(builder.tools()) if compiled else {}
+    compiled = [variant for variant in decisions.accepted if isinstance(variant, Variant)]
+    tools = {key: fact for variant in compiled for key, fact in toolchain_facts(builder.tools(variant)).items()}
     targets = tuple(_target(builder, package, variant) for variant in decisions.accepted)
     path = {"path": " ".join(builder.tools().compiler.command)} if tools else {}
     others = dict.fromkeys(r.variant.backend for r in decisions.rejected if r.variant.backend not in package.backends)
@@ -87,5 +89,10 @@ def _target(builder: Builder, package: Package, variant: AnyVariant) -> Target:
 
 
 def _sections(package: Package, variant: Variant, family: str) -> Iterator[SectionFlags]:
+    of_device = [source for source in compiled_sources(package, variant, family) if source.of_device]
+    paths = {source.path for source in of_device}
     for group in source_groups(package, variant, family):
-        yield SectionFlags(" and ".join(".".join(key) for key in group.keys), group.sources, group.flags)
+        if others := tuple(path for path in group.sources if path not in paths):
+            yield SectionFlags(" and ".join(".".join(key) for key in group.keys), others, group.flags)
+    for source in of_device:
+        yield SectionFlags(f"nvcc {source.path}", (source.path,), (*gencode(source.archs), *source.flags))
