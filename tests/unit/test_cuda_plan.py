@@ -13,6 +13,7 @@ from hubkernels.build.scan import ScannedSource
 from hubkernels.build.settings import DEVICE_COMPILE, Settings, device_threads, limit_jobs
 from hubkernels.build.sources import Source
 from hubkernels.config.variant_table import load_variant_table
+from hubkernels.model.arch import FAMILIES
 from hubkernels.model.backend import CUDA
 from hubkernels.model.plan import BuildPlan, Step
 from hubkernels.model.project import KernelSection, Package, Torch
@@ -20,12 +21,12 @@ from hubkernels.model.variant import Platform, Variant
 from hubkernels.model.version import Version
 from hubkernels.toolchain.cpu import Toolchain
 from hubkernels.toolchain.cuda import (
-    DEFAULT_ARCHS,
     CudaToolkit,
     for_host,
     gencode,
     preprocessing,
     source_name,
+    usual_archs,
     without_lines,
 )
 from tests.unit.test_plan import TOOLS as HOST
@@ -160,8 +161,15 @@ def test_memory_limits_threads_and_jobs() -> None:
 
 def test_a_section_without_capabilities_has_upstreams() -> None:
     bare = replace(SECTION, archs=())
-    assert compiled_archs((bare,), VARIANT) == DEFAULT_ARCHS[13]
-    assert device_archs(replace(PACKAGE, sections=(bare,)), VARIANT) == DEFAULT_ARCHS[13]
+    assert compiled_archs((bare,), VARIANT) == usual_archs(Version((13, 2)))
+    assert device_archs(replace(PACKAGE, sections=(bare,)), VARIANT) == usual_archs(Version((13, 2)))
+
+
+@pytest.mark.parametrize(("release", "last"), [("12.6", "9.0+PTX"), ("12.9", "12.0+PTX"), ("13.0", "12.1+PTX")])
+def test_what_is_usual_is_what_the_release_compiles_for(release: str, last: str) -> None:
+    version = Version.parse(release)
+    assert usual_archs(version)[-1] == last
+    assert not [arch for arch in usual_archs(version) if FAMILIES["cuda"].why_not(arch, version)]
 
 
 def test_a_section_without_a_source_for_the_device_has_no_device_code() -> None:

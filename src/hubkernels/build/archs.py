@@ -12,7 +12,7 @@ from hubkernels.model.backend import BACKENDS, Backend
 from hubkernels.model.project import KernelSection, Package, Torch, TorchNoarch, TvmFfi
 from hubkernels.model.variant import AnyVariant, NoarchVariant, Variant
 from hubkernels.model.version import Version
-from hubkernels.toolchain.cuda import DEFAULT_ARCHS, without_lines
+from hubkernels.toolchain.cuda import usual_archs, without_lines
 
 PROVIDED = frozenset({"torch"})
 """Dependencies of kernel sections that a toolchain of ours provides."""
@@ -65,7 +65,7 @@ def compiled_archs(sections: Iterable[KernelSection], variant: Variant) -> tuple
     release = variant.backend_version
     if release is None:
         return ()
-    usual = DEFAULT_ARCHS.get(release.parts[0], ())
+    usual = usual_archs(release)
     found = (arch_choice(section, release).kept if section.archs else usual for section in sections)
     return tuple(dict.fromkeys(arch for archs in found for arch in archs)) or usual
 

@@ -128,4 +128,7 @@ def _start_ninja(plan: BuildPlan, steps: Iterable[Step], place: Workplace) -> St
 
 def _failure(event: FailedStep, steps: tuple[Step, ...], variant: str) -> Failure:
     failed = next(step for step in steps if step.output == Path(event.output).name)
-    return Failure(failed.verb, failed.subject, variant, event.diagnostics)
+    said = event.diagnostics
+    if failed.told:
+        said = "\n".join(line for line in said.splitlines() if not is_usage(line))
+    return Failure(failed.verb, failed.subject, variant, said)

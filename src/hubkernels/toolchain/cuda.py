@@ -25,11 +25,13 @@ PROGRAMS = ("nvcc", "nvcc.profile", "cudafe++", "ptxas", "fatbinary", "nvlink", 
 TORCH_LIBRARIES = ("libtorch_cuda.so",)
 """Libraries of a CUDA build of torch that every artifact for CUDA names: torch's C shim has its streams there."""
 
-DEFAULT_ARCHS: Mapping[int, tuple[str, ...]] = {
-    12: ("7.0", "7.2", "7.5", "8.0", "8.6", "8.7", "8.9", "9.0", "10.0", "10.1", "12.0+PTX"),
-    13: ("7.5", "8.0", "8.6", "8.7", "8.9", "9.0", "10.0", "11.0", "12.0", "12.1+PTX"),
+_USUAL = ("7.5", "8.0", "8.6", "8.7", "8.9", "9.0")
+_USUAL_ARCHS: Mapping[Version, tuple[str, ...]] = {
+    Version((13, 0)): (*_USUAL, "10.0", "11.0", "12.0", "12.1+PTX"),
+    Version((12, 8)): ("7.0", "7.2", *_USUAL, "10.0", "10.1", "12.0+PTX"),
+    Version((12, 0)): ("7.0", "7.2", *_USUAL[:-1], "9.0+PTX"),
 }
-"""What upstream compiles a section for that names no capabilities, by major release."""
+"""What upstream compiles a section for that names no capabilities, by the first release, newest first."""
 
 FIXED_FLAGS = ("-O3", "-DNDEBUG", "-DENABLE_FP8", "--expt-relaxed-constexpr")
 """The last two are upstream's."""
@@ -41,7 +43,7 @@ _UNQUOTED = re.compile(r"[\w.,:=+/@%~^-]*")
 
 @dataclass(frozen=True)
 class CudaToolkit:
-    """One toolkit. nvcc: the program itself, behind wrappers. codes: architectures that it compiles for, as ``90``.
+    """One toolkit. nvcc: the program itself, behind wrappers.
 
     root: the folder of the toolkit. include: where its headers are, in order. fingerprint: SHA-256 over PROGRAMS, the
     compiler proper and libdevice, by content. runtime: libcudart, that artifacts name. runtime_hash: of its content.
@@ -84,6 +86,11 @@ def toolkit_of(nvcc: Nvcc, hashes: FileHashes, cpu: str) -> CudaToolkit:
         library,
         hashes.sha256(str(library)) or "",
     )
+
+
+def usual_archs(release: Version) -> tuple[str, ...]:
+    """What a section is compiled for that names no capabilities: upstream's list for the release."""
+    return next((archs for first, archs in _USUAL_ARCHS.items() if release >= first), ())
 
 
 def _plain(path: str) -> str:
