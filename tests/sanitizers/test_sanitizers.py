@@ -120,10 +120,13 @@ def test_a_sanitized_build_is_no_release(sanitized: Sanitized, small: SmallProje
 
 # What they must see
 
+WIDER = "AddressSanitizer: (heap-buffer-overflow|unknown-crash)"
+"""Of an access wider than what it checks at once g++ tells the place, and not always the kind."""
+
 MISTAKES = {
     "one element beyond": ("for (int64_t i = 0; i <= n; ++i) sum += x[i];", "heap-buffer-overflow"),
     "one element before": ("for (int64_t i = -1; i < n; ++i) sum += x[i];", "heap-buffer-overflow"),
-    "one lane of a vector": ("sum = _mm512_reduce_add_ps(_mm512_loadu_ps(x + n - 15));", "heap-buffer-overflow"),
+    "one lane of a vector": ("sum = _mm512_reduce_add_ps(_mm512_loadu_ps(x + n - 15));", WIDER),
     "one lane of a mask": (
         "sum = _mm512_reduce_add_ps(_mm512_maskz_loadu_ps(0x00ff, x + n - 7));",
         "heap-buffer-overflow",
@@ -179,7 +182,7 @@ def test_a_mistake_of_a_kernel_is_seen(sanitized: Sanitized, mistaken: Path, mis
         pytest.skip("g++ does not check masked loads; the pages of rms_norm_guarded.py do")
     done = call(sanitized, mistaken, list(MISTAKES).index(mistake))
     assert done.returncode != 0
-    assert told in done.stderr
+    assert re.search(told, done.stderr)
     assert "kernel.cpp:" in done.stderr, "the report names the line"
 
 
