@@ -1,4 +1,4 @@
-"""A release as a library: gates of our own, events instead of a command line, and no Hub, since none gets there."""
+"""A release as a library: gates of our own, events instead of a command line, and a Hub that is asked ahead."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from hubkernels.release.plan import plan
 from hubkernels.release.release import Release
 from hubkernels.release.steps import Step, Stop, Taken, gather
 from tests.conftest import write_noarch
-from tests.hub.conftest import CPU, CUDA, HUB
+from tests.hub.conftest import CI, CPU, CUDA, HUB, Serve
 
 
 @dataclass
@@ -51,6 +51,13 @@ class Asked:
 def spoil(file: Path) -> None:
     with file.open("a", encoding="utf-8") as opened:
         opened.write("# spoilt\n")
+
+
+@pytest.fixture(autouse=True)
+def asked_ahead(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Hub where the package may be published."""
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", serve().url)
+    monkeypatch.setenv("HF_TOKEN", CI)
 
 
 @pytest.fixture
