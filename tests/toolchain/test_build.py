@@ -395,6 +395,21 @@ def test_the_note_calls_a_tree_dirty_for_its_sources_and_not_for_what_is_built(s
     assert json.loads(note.read_text())["git"]["dirty"] is True
 
 
+def test_the_note_names_the_commit_that_came_to_have_what_was_built(small: SmallProject, cli: Cli) -> None:
+    """Build, then commit: nothing is built again, and it was to be published never."""
+    note = small.root / "build/my-kernel" / f"{TAG}.build.json"
+    assert cli("build", "--project", small.root).code == 0
+    assert json.loads(note.read_text())["git"] is None
+    for words in (("init", "-q"), ("add", "."), ("-c", "user.name=x", "-c", "user.email=x@x", "commit", "-qm", "x")):
+        subprocess.run(["git", "-C", small.root, *words], check=True)
+    before = note.read_text()
+    assert "up to date" in cli("build", "--project", small.root).out
+    git = json.loads(note.read_text())["git"]
+    done = subprocess.run(["git", "-C", small.root, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    assert git == {"commit": done.stdout.strip(), "dirty": False}
+    assert {**json.loads(before), "git": git} == json.loads(note.read_text())
+
+
 def test_the_note_calls_a_tree_dirty_for_a_file_elsewhere_that_is_read(tmp_path: Path, cli: Cli) -> None:
     project = SmallProject(tmp_path / "member", "my-kernel").write().without_torch()
     (tmp_path / "shared").mkdir()

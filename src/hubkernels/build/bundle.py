@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,20 @@ def publish(plan: BuildPlan, staged: Path, folder: Path, provenance: Mapping[str
     write_atomically(note_of(folder), _json({"variant": plan.variant, "id": plan.op_id, **provenance}))
     replace_folder(staged, folder, staged.parent)
     return Artifact(plan.package, plan.variant, plan.op_id, folder, fresh=True)
+
+
+def note_commit(folder: Path, state: Callable[[], Mapping[str, Any] | None]) -> None:
+    """Sources that were not committed when they were built may be by now: note the commit that has just them.
+
+    state: of the sources, in the form of `git_state`; asked only where the note names no commit that has them.
+    """
+    note = read_json_object(note_of(folder))
+    known = note.get("git")
+    if isinstance(known, dict) and known.get("dirty") is False:
+        return
+    now = state()
+    if now and not now["dirty"]:
+        write_atomically(note_of(folder), _json({**note, "git": now}))
 
 
 def _metadata(plan: BuildPlan, files: dict[str, str]) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from hubkernels.build.artifacts import built, strays
-from hubkernels.build.bundle import is_current
+from hubkernels.build.bundle import is_current, note_commit
 from hubkernels.build.cache import find_cache
 from hubkernels.build.many import Failures, choose_all
 from hubkernels.build.places import Places
@@ -19,6 +19,7 @@ from hubkernels.build.settings import Settings
 from hubkernels.config.variant_table import load_variant_table
 from hubkernels.errors import HubkernelsError, InputError, Problem
 from hubkernels.host.files import FileHashes
+from hubkernels.host.git import git_state
 from hubkernels.host.machine import this_machine
 from hubkernels.model.artifact import Artifact
 from hubkernels.model.plan import BuildPlan
@@ -89,6 +90,8 @@ class Builder:
                         if folder.is_dir():
                             report(f"{folder} is still what the last good build made")
                         raise
+        else:
+            note_commit(folder, lambda: git_state(package.root, self.environment, self.planner.own_files()))
         self.planned.setdefault(package.name, made)
         return Artifact(package.name, variant.tag, made.op_id, folder, fresh=False)
 

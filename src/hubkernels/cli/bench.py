@@ -12,7 +12,7 @@ import typer
 
 from hubkernels.cli.console import report, say, say_json
 from hubkernels.cli.options import HERE, Json, ProjectFolder, Variants, open_project
-from hubkernels.errors import CheckFailedError, InputError, Problem
+from hubkernels.errors import CheckFailedError, EnvironmentLacksError, InputError, Problem
 
 if TYPE_CHECKING:
     from hubkernels.bench.record import Record
@@ -77,13 +77,25 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter an option
 def _cells(project: Path, packages: Sequence[str] | None, variants: Sequence[str] | None) -> list[BenchCell]:
     """Cells of artifacts that are up to date, so that a record's commit tells what was timed."""
     from hubkernels.bench.run import list_cells  # noqa: PLC0415
+    from hubkernels.check.runnable import find_runnable  # noqa: PLC0415
 
     builder, chosen = open_project(project, packages)
     if not packages:  # those that are named must have cases; of the others, those that have them
         chosen = tuple(package for package in chosen if package.parity) or chosen
     by_name = {package.name: package for package in chosen}
-    artifacts = list(builder.build_all(chosen, variants or (), report, leave_out=not packages))
-    return [cell for a in artifacts for cell in list_cells(by_name[a.package], a.folder, os.environ)]
+    made = {a.package for a in builder.build_all(chosen, variants or (), report, leave_out=not packages)}
+    runnable = [find_runnable(builder, by_name[name], variants or ()) for name in by_name if name in made]
+    if not any(each.found for each in runnable):
+        raise EnvironmentLacksError(*(each.problem() for each in runnable))
+    for each in runnable:
+        for why in each.passed_over:
+            report(f"not timed: {each.package} {why}")
+    return [
+        cell
+        for each in runnable
+        for folder in each.found
+        for cell in list_cells(by_name[each.package], folder, os.environ)
+    ]
 
 
 def _results(cells: Sequence[BenchCell], settings: Settings) -> Iterator[CellResult]:
