@@ -93,13 +93,13 @@ class Load:
 
     def _is_vouched_for(self) -> bool:
         """True, or raises UntrustedError."""
-        hint = "trust_remote_code=True, or a list with this kernel, loads it all the same"
         try:
             vouched = self.hub.is_vouched_for()
         except HubkernelsError as error:
             what = f"whether the publisher of {self.name} is trusted could not be verified: {error.problems[0].what}"
-            raise UntrustedError(Problem(what, error.problems[0].where, hint)) from error
+            raise UntrustedError(Problem(what, error.problems[0].where, error.problems[0].hint)) from error
         if not vouched:
+            hint = "trust_remote_code=True, or a list with this kernel, loads it all the same"
             raise UntrustedError(Problem(f"{self.name} is not from a trusted publisher", self.settings.endpoint, hint))
         return True
 

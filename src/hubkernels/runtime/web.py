@@ -196,7 +196,10 @@ def _wished_s(error: urllib.error.HTTPError) -> float | None:
 def _refused(error: urllib.error.HTTPError, url: str) -> RefusedError:
     said = error.headers.get("X-Error-Message") or error.reason or ""
     problem = Problem(f"the Hub refused ({error.code}): {said[:500]}", url, _WAYS_OUT.get(error.code))
-    return RefusedError(problem, error.code, error.headers.get("X-Error-Code"))
+    code = error.headers.get("X-Error-Code")
+    if code == "RevisionNotFound":
+        problem = Problem(problem.what, url, "a branch, a tag, or a commit of 40 hex digits that is there")
+    return RefusedError(problem, error.code, code)
 
 
 _WAYS_OUT = {
