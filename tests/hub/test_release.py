@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import NOARCH_INIT_PY, NOARCH_OP_PY, Cli, Ran
-from tests.hub.conftest import CI, CPU, LATE, OWNER, REPO, Serve, Served, Verb, commit_all, run
+from tests.hub.conftest import CI, CPU, CUDA, LATE, OWNER, REPO, Serve, Served, Verb, commit_all, run
 from tests.hub.test_publish import head, meanwhile, tree, write_over
 
 pytest.importorskip("torch", reason="what is released is loaded")
@@ -286,6 +286,19 @@ def test_benchmarks_go_along_where_they_are_asked_for(serve: Serve, release: Rel
     assert states(ran)["bench"] == "ok"
     assert f"records/{CPU}/bench.json" in tree(hub)
     assert states(release(hub, "--bench", "--json"))["bench"] == "done"
+
+
+def test_bench_run_times_what_this_machine_can_load_and_tells_the_rest(project: Path, cli: Cli) -> None:
+    """What was built for a GPU ended in a traceback of the client's on machines without one."""
+    edit(project, "build.toml", 'backends = ["cpu"]', 'backends = ["cpu", "cuda"]')
+    ran = cli("bench", "run", "--project", project, "--seconds", "0.01", "--json")
+    assert ran.code == 0, ran.err
+    assert {record["variant"] for record in json.loads(ran.out)} == {CPU}
+    assert f"not timed: my-table {CUDA}: needs a torch for cuda" in ran.err
+    edit(project, "build.toml", 'backends = ["cpu", "cuda"]', 'backends = ["cuda"]')
+    ran = cli("bench", "run", "--project", project, "--seconds", "0.01")
+    assert ran.code == 3
+    assert "no artifact of my-table can be loaded here" in ran.err
 
 
 def test_a_release_is_signed_and_locked_for_who_trusts_nobody(

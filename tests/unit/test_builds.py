@@ -218,8 +218,13 @@ def test_the_verb_fails_with_every_violation(package: Path, cli: Cli, tmp_path: 
 def test_the_table_of_python_packages_is_the_installed_clients() -> None:
     client = pytest.importorskip("kernels", reason="the stock client is not installed")
     theirs = json.loads((Path(client.__file__).parent / "python_depends.json").read_text())
-    names = {"": set(theirs["general"])} | {backend: set(table) for backend, table in theirs["backends"].items()}
-    assert {backend: set(found) for backend, found in PYTHON_DEPENDS.items()} == {k: v for k, v in names.items() if v}
+    tables = {"": theirs["general"], **theirs["backends"]}
+    wanted = {
+        backend: {name: (info["python"][0]["pkg"], info["python"][0].get("import")) for name, info in table.items()}
+        for backend, table in tables.items()
+        if table
+    }
+    assert wanted == PYTHON_DEPENDS
 
 
 class Vanishing(type(Path())):  # type: ignore[misc]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import hashlib
 import json
 import os
 import subprocess
@@ -12,8 +14,16 @@ from typing import Any
 
 import pytest
 
-from hubkernels.errors import InputError
-from hubkernels.runtime.metadata import _DEPENDS, CONTRACT, BadMetadataError, _current_arch, _supports, read_metadata
+from hubkernels.errors import CheckFailedError, InputError
+from hubkernels.runtime.metadata import (
+    CONTRACT,
+    BadMetadataError,
+    _current_arch,
+    _supports,
+    check_digest,
+    read_metadata,
+)
+from hubkernels.runtime.proof import hash_path
 from hubkernels.runtime.settings import read_settings
 from hubkernels.runtime.system import Device
 
@@ -82,17 +92,24 @@ def test_a_token_is_not_sent_unasked() -> None:
     assert read_settings({"HF_TOKEN": "x", "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1"}).token is None
 
 
-def test_packages_that_kernels_may_need_are_those_of_the_client() -> None:
+def test_the_contract_is_that_of_the_client() -> None:
     kernels = pytest.importorskip("kernels", reason="the stock client is not installed")
-    theirs = json.loads((Path(kernels.__file__).parent / "python_depends.json").read_text())
-    tables = {"": theirs["general"], **theirs["backends"]}
-    wanted = {
-        backend: {name: (info["python"][0]["pkg"], info["python"][0].get("import")) for name, info in table.items()}
-        for backend, table in tables.items()
-        if table
-    }
-    assert wanted == _DEPENDS
     assert kernels.__version__ == ".".join(map(str, CONTRACT)), "read the new client's contract, then say so here"
+
+
+@pytest.mark.parametrize("algorithm", ["sha256", "sha512"])
+def test_a_digest_by_either_hash_is_held_against_every_file(tmp_path: Path, algorithm: str) -> None:
+    """SHA-512 was passed over."""
+    (tmp_path / "op.py").write_text("good")
+    entry = base64.b64encode(hashlib.new(algorithm, b"good").digest()).decode()
+    text = {**GOOD, "digest": {"algorithm": algorithm, "files": {"op.py": entry}}}
+    metadata = read_metadata(json.dumps(text).encode(), "here")
+    check_digest(metadata, {"op.py": hash_path(tmp_path / "op.py")}, tmp_path)
+    (tmp_path / "op.py").write_text("evil")
+    with pytest.raises(CheckFailedError, match=r"op\.py is not as metadata\.json has it"):
+        check_digest(metadata, {"op.py": hash_path(tmp_path / "op.py")}, tmp_path)
+    with pytest.raises(CheckFailedError, match=r"op\.py is not as"):
+        check_digest(metadata, {}, tmp_path)
 
 
 ARCHS = ["9.0", "9.0a", "10.0f", "10.0", "12.0+PTX", "8.9", "9.0a+PTX", "nonsense", "9", "9.0b", "gfx90a", "8.0+PTX"]

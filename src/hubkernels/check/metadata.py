@@ -94,7 +94,7 @@ def _is_version(value: object) -> bool:
 
 def _python_depends(metadata: Mapping[str, Any]) -> Iterator[str]:
     backend = backend_type(metadata)
-    allowed = sorted(PYTHON_DEPENDS[""] | PYTHON_DEPENDS.get(backend, frozenset()))
+    allowed = sorted({**PYTHON_DEPENDS[""], **PYTHON_DEPENDS.get(backend, {})})
     for name in _list(metadata, "python-depends"):
         if name not in allowed:
             yield f"python-depends names {name!r}, which the client does not know for {backend}: {allowed}"

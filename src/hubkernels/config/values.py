@@ -46,7 +46,7 @@ def read_branch(hub: Reader) -> str | None:
 def read_python_depends(reader: Reader, backend: str = "") -> tuple[str, ...]:
     """Python packages of every backend, or of one. The client fails to load a kernel that names another."""
     key = "python-depends"
-    allowed = PYTHON_DEPENDS.get(backend, frozenset())
+    allowed = PYTHON_DEPENDS.get(backend, {})
     named = reader.numbered_texts(key)
     for index, name in named:
         if name not in allowed:

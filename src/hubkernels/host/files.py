@@ -185,9 +185,9 @@ def follow(path: str, known: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
     return known[path]
 
 
-def hash_file(path: Path) -> str:
-    """SHA-256 of a file's content, in hex."""
-    digest = hashlib.sha256()
+def hash_file(path: Path, algorithm: str = "sha256") -> str:
+    """SHA-256, or another hash, of a file's content, in hex."""
+    digest = hashlib.new(algorithm)
     with read_errors(path), _open_regular(path) as file:
         while block := file.read(1 << 20):
             digest.update(block)

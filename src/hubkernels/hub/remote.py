@@ -322,7 +322,10 @@ def _with_or_without_xet(send: Callable[[], Answer]) -> Answer:
         if not ("xet-write-token" in str(error) and "404" in str(error)):
             raise
         constants.HF_HUB_DISABLE_XET = True  # the client reads it at each upload; no argument says so
-        return send()
+        try:
+            return send()
+        finally:
+            constants.HF_HUB_DISABLE_XET = False
 
 
 def _operations(

@@ -5,13 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-PYTHON_DEPENDS: Mapping[str, frozenset[str]] = {
-    "": frozenset({"einops", "helion", "tvm-ffi"}),
-    "cuda": frozenset({"nvidia-cutlass-dsl"}),
-    "xpu": frozenset({"onednn"}),
-    "neuron": frozenset({"nki"}),
+PYTHON_DEPENDS: Mapping[str, Mapping[str, tuple[str, str | None]]] = {
+    "": {
+        "einops": ("einops", "einops"),
+        "helion": ("helion", "helion"),
+        "tvm-ffi": ("apache-tvm-ffi", "tvm_ffi"),
+    },
+    "cuda": {"nvidia-cutlass-dsl": ("nvidia-cutlass-dsl", "cutlass")},
+    "xpu": {"onednn": ("onednn-devel", None)},
+    "neuron": {"nki": ("nki", "nki")},
 }
-"""Packages that the client lets a kernel depend on: for every backend, and for one. Others fail to load."""
+"""What the client lets a kernel depend on, for every backend and for one: the package, and what is imported of it.
+
+A kernel that names another fails to load.
+"""
 
 _HOST = r"([\w-]+\.)*[a-z][\w-]*"
 GIT_URL = re.compile(

@@ -9,7 +9,8 @@ from pathlib import Path, PurePath
 
 ALGORITHM = "sha256"
 SIGNATURE = "metadata.json.sigstore"
-_OUTSIDE = frozenset({"metadata.json", SIGNATURE})
+OUTSIDE = frozenset({"metadata.json", SIGNATURE})
+"""Files of an artifact that its digest does not have."""
 
 
 def digest_folder(folder: Path) -> dict[str, str]:
@@ -32,7 +33,7 @@ def hashed_files(folder: Path) -> Iterator[str]:
     """Paths that the digest covers: all but the metadata itself, its signature, and bytecode."""
     for path in folder.rglob("*"):
         name = path.relative_to(folder)
-        if path.is_file() and str(name) not in _OUTSIDE and not is_bytecode(name):
+        if path.is_file() and str(name) not in OUTSIDE and not is_bytecode(name):
             yield name.as_posix()
 
 

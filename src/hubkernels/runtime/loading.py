@@ -195,7 +195,7 @@ class Load:
         return self.cache.put(revision.commit, variant, file, fill)
 
     def _check(self, metadata: Metadata, hashes: dict[str, Hashes], where: Path) -> None:
-        check_digest(metadata, hashes, str(where))
+        check_digest(metadata, hashes, where)
         self.cache.refuse_others(where, hashes)
 
     def _by_client(self, commit: str, metadata: Metadata) -> ModuleType:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import importlib.util
 import json
 import keyword
@@ -11,9 +10,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata as installed
+from pathlib import Path
 from typing import Any
 
 from hubkernels.errors import CheckFailedError, EnvironmentLacksError, Problem
+from hubkernels.host.files import hash_file
+from hubkernels.model.client import PYTHON_DEPENDS
+from hubkernels.model.digest import ALGORITHM, OUTSIDE, in_hex
+from hubkernels.model.project import PACKAGE_NAME
 from hubkernels.runtime.proof import Hashes
 from hubkernels.runtime.system import own_device
 
@@ -22,23 +26,8 @@ CONTRACT = (0, 17, 2)
 
 _LOG = logging.getLogger(__name__)
 
-_Package = tuple[str, str | None]
-_DEPENDS: Mapping[str, Mapping[str, _Package]] = {
-    "": {
-        "einops": ("einops", "einops"),
-        "helion": ("helion", "helion"),
-        "tvm-ffi": ("apache-tvm-ffi", "tvm_ffi"),
-    },
-    "cuda": {"nvidia-cutlass-dsl": ("nvidia-cutlass-dsl", "cutlass")},
-    "neuron": {"nki": ("nki", "nki")},
-    "xpu": {"onednn": ("onednn-devel", None)},
-}
-"""What a kernel may need of the index: for every backend, and for one. The package, and what is imported of it."""
-
-_NAME = re.compile(r"[a-z][-a-z0-9]*[a-z0-9]")
 _ARCH = re.compile(r"([0-9]+)\.([0-9]+)([af]?)(\+PTX)?")
 _VERSION = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})")
-_UNDIGESTED = frozenset({"metadata.json", "metadata.json.sigstore"})
 
 
 class BadMetadataError(CheckFailedError, ValueError):
@@ -89,7 +78,7 @@ def read_metadata(text: bytes, where: str) -> Metadata:
 
 def _metadata(found: Any) -> Metadata:  # noqa: ANN401 - any JSON
     name, own, backend = str(found["name"]), found["id"], found["backend"]
-    if not _NAME.fullmatch(name):
+    if not PACKAGE_NAME.fullmatch(name):
         raise ValueError(f"no name of a kernel: {name!r}")
     if not isinstance(own, str) or not own.isidentifier() or keyword.iskeyword(own):
         raise ValueError(f"the id {own!r} is no name of a module")
@@ -134,16 +123,17 @@ def _dirty(provenance: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(words for words, key in parts.items() if (provenance.get(key) or {}).get("dirty") is True)
 
 
-def check_digest(metadata: Metadata, hashes: Mapping[str, Hashes], where: str) -> None:
+def check_digest(metadata: Metadata, hashes: Mapping[str, Hashes], where: Path) -> None:
     """Against the digest that the publisher signed, where there is one. Raises CheckFailedError for each file."""
-    if not metadata.digest or metadata.algorithm != "sha256":
+    if not metadata.digest:
         return
-    found = {path: base64.b64encode(bytes.fromhex(each.sha256)).decode() for path, each in hashes.items()}
-    paths = sorted((metadata.digest.keys() | found.keys()) - _UNDIGESTED)
-    wrong = [path for path in paths if metadata.digest.get(path) != found.get(path)]
-    if wrong:
+    found = {path: each.sha256 for path, each in hashes.items() if path not in OUTSIDE}
+    if metadata.algorithm != ALGORITHM:
+        found = {path: hash_file(where / path, metadata.algorithm) for path in found}
+    promised = {path: in_hex(entry) for path, entry in metadata.digest.items() if path not in OUTSIDE}
+    if wrong := [path for path in sorted(promised.keys() | found.keys()) if promised.get(path) != found.get(path)]:
         hint = "it was changed after it was built; build and publish it again"
-        raise CheckFailedError(*(Problem(f"{path} is not as metadata.json has it", where, hint) for path in wrong))
+        raise CheckFailedError(*(Problem(f"{path} is not as metadata.json has it", str(where), hint) for path in wrong))
 
 
 def check_environment(metadata: Metadata, variant: str) -> None:
@@ -158,7 +148,7 @@ def check_environment(metadata: Metadata, variant: str) -> None:
 def _check_packages(metadata: Metadata) -> None:
     if not metadata.python_depends:
         return
-    known = {**_DEPENDS[""], **_DEPENDS.get(own_device().name, {})}
+    known = {**PYTHON_DEPENDS[""], **PYTHON_DEPENDS.get(own_device().name, {})}
     for name in metadata.python_depends:
         if name not in known:
             what = f"kernel {metadata.name} needs {name!r}, which is no package that kernels may need on this backend"

@@ -6,10 +6,11 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from hubkernels.errors import CheckFailedError, Problem
+from hubkernels.model.digest import is_bytecode
 from hubkernels.runtime.gitpack import Object
 
 BUILD = "build"
@@ -101,7 +102,7 @@ class Told:
         return tuple(
             File(check_path(path, variant), file.oid, file.sha256, file.size)
             for path, file in found
-            if not _is_bytecode(path)
+            if not is_bytecode(PurePosixPath(path))
         )
 
     def content(self, file: File) -> None:
@@ -181,7 +182,7 @@ class Proven:
                 yield from self._walk(variant, target, f"{path}/", depth - 1)
             elif mode not in _FILES:
                 raise wrong(f"variant {variant} has what is no file: {path!r}, of git's mode {mode.decode()}")
-            elif not _is_bytecode(path):
+            elif not is_bytecode(PurePosixPath(path)):
                 yield path, target
 
     def _file(self, found: tuple[str, str]) -> File:
@@ -229,10 +230,6 @@ def check_path(path: str, variant: str) -> str:
 
 def _is_gits(part: str) -> bool:
     return part.rstrip(". ").lower() == ".git" or _SHORT_NAME.fullmatch(part) is not None
-
-
-def _is_bytecode(path: str) -> bool:
-    return path.endswith(".pyc") or "__pycache__" in path.split("/")
 
 
 def wrong(what: str) -> CheckFailedError:
