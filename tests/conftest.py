@@ -189,8 +189,9 @@ Cli = Callable[..., Ran]
 
 @pytest.fixture(scope="session", autouse=True)
 def session_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The tests share a cache of their own."""
+    """The tests share a cache of their own, and build with what is installed: tests/sdk has those of the index."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HUBKERNELS_TOOLCHAIN", "system")
         patch.setenv("HUBKERNELS_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
 

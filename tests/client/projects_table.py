@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from hubkernels.build.select import select
+from hubkernels.build.supply import Supply
 from hubkernels.config import load_project
 from hubkernels.config.variant_table import load_variant_table
 from hubkernels.errors import HubkernelsError
@@ -47,7 +48,7 @@ def _rows(root: Path) -> Iterator[str]:
         yield f"| {root.name} | | | {what} |\n"
         return
     for package in project.packages:
-        decisions = select(package, load_variant_table(), this_machine())
+        decisions = select(package, load_variant_table(), Supply(this_machine()))
         names = ", ".join(backend.name for backend in package.backends)
         tags = ", ".join(f"`{variant.tag}`" for variant in decisions.accepted)
         yield f"| {root.name} | {names} | {tags} | {'; '.join(_reasons(package, decisions))} |\n"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hubkernels.build.select import BINDING_ALONE, select
+from hubkernels.build.supply import Supply
 from hubkernels.config import load_project
 from hubkernels.config.variant_table import VariantRow
 from hubkernels.errors import InputError
@@ -54,7 +55,7 @@ def section(backend: str, name: str = "x", /, **keys: object) -> str:
 
 
 def decide(folder: Path, sections: str, machine: Machine | None = None) -> Decisions:
-    return select(package(folder, sections), ROWS, machine or this_machine())
+    return select(package(folder, sections), ROWS, Supply(machine or this_machine()))
 
 
 def reasons(decided: Decisions) -> dict[str, tuple[str, ...]]:

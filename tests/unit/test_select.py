@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hubkernels.build.select import Devices, choose, select
+from hubkernels.build.select import choose, select
+from hubkernels.build.supply import Programs, Supply
 from hubkernels.config.variant_table import load_variant_table
 from hubkernels.errors import EnvironmentLacksError, InputError
 from hubkernels.host.machine import Machine, TorchSdk
@@ -36,8 +37,12 @@ def package(framework: Torch | TorchNoarch | TvmFfi | None = None) -> Package:
     )
 
 
-def machine(torch: str | None = "2.13.0+cpu", platform: Platform = LINUX) -> Machine:
-    return Machine(platform, TorchSdk(torch, Path("torch")) if torch else None)
+def machine(torch: str | None = "2.13.0+cpu", platform: Platform = LINUX) -> Supply:
+    return Supply(Machine(platform, TorchSdk(torch, Path("torch")) if torch else None))
+
+
+def with_cuda(programs: Programs, why_none: str | None = None, torch: TorchSdk | None = None) -> Supply:
+    return Supply(Machine(LINUX, torch or TorchSdk("2.13.0+cpu", Path("torch"))), None, programs, why_none)
 
 
 def accepted(decisions: Decisions) -> list[str]:
@@ -78,7 +83,7 @@ def test_every_variant_is_either_accepted_or_has_a_reason() -> None:
         ),
     ],
 )
-def test_what_the_machine_lacks_is_the_reason(host: Machine, reason: str) -> None:
+def test_what_the_machine_lacks_is_the_reason(host: Supply, reason: str) -> None:
     assert reasons(select(package(), ROWS, host), STABLE) == (reason,)
 
 
@@ -137,14 +142,14 @@ CUDA_PACKAGE = replace(
 
 def devices(
     release: str = "13.0", codes: frozenset[str] = frozenset({"80", "90", "120"}), gxx: str = "12.2", newest: int = 15
-) -> Devices:
+) -> Programs:
     nvcc = Nvcc("/opt/cuda/bin/nvcc", Version.parse(release), "first on PATH", {"g++": newest})
     compiler = Compiler(("/usr/bin/g++",), "g++", Version.parse(gxx), "hash", {})
-    return Devices(lambda: nvcc, lambda: codes, lambda: compiler)
+    return Programs(lambda: nvcc, lambda _: nvcc, lambda _: codes, lambda: compiler)
 
 
 def test_a_variant_for_cuda_is_built_where_nvcc_is_of_just_its_release() -> None:
-    decisions = select(CUDA_PACKAGE, ROWS, machine(), devices())
+    decisions = select(CUDA_PACKAGE, ROWS, with_cuda(devices()))
     assert accepted(decisions) == [CU130]
     assert reasons(decisions, "torch-stable-abi210-cu132-x86_64-linux") == (
         "needs nvcc 13.2; /opt/cuda/bin/nvcc is nvcc 13.0",
@@ -154,37 +159,37 @@ def test_a_variant_for_cuda_is_built_where_nvcc_is_of_just_its_release() -> None
 @pytest.mark.parametrize(
     ("here", "reason"),
     [
-        (Devices(), "there is no nvcc in CUDA_HOME, CUDA_PATH, PATH or /usr/local/cuda"),
-        (devices(codes=frozenset({"80", "90"})), "this compiler does not know sm_120"),
+        (with_cuda(Programs()), "there is no nvcc in CUDA_HOME, CUDA_PATH, PATH or /usr/local/cuda"),
+        (with_cuda(devices(codes=frozenset({"80", "90"}))), "this compiler does not know sm_120"),
         (
-            devices(gxx="16.1"),
+            with_cuda(devices(gxx="16.1")),
             "g++ 16.1 is too new for nvcc 13.0, which accepts g++ up to 15: name an older one, CXX=g++-15",
         ),
-        (replace(devices(), why_none="sanitizers look elsewhere"), "sanitizers look elsewhere"),
+        (with_cuda(devices(), "sanitizers look elsewhere"), "sanitizers look elsewhere"),
     ],
 )
-def test_what_is_lacking_for_cuda_is_the_reason(here: Devices, reason: str) -> None:
-    assert reasons(select(CUDA_PACKAGE, ROWS, machine(), here), CU130) == (reason,)
+def test_what_is_lacking_for_cuda_is_the_reason(here: Supply, reason: str) -> None:
+    assert reasons(select(CUDA_PACKAGE, ROWS, here), CU130) == (reason,)
 
 
 def test_nvcc_is_not_looked_for_where_the_package_is_not_for_cuda() -> None:
-    def never() -> None:
+    def never(*_: object) -> None:
         raise AssertionError("it was looked for")
 
     other = replace(package(), backends=(CPU,))
-    assert accepted(select(other, ROWS, machine(), Devices(never, never, never))) == [STABLE]  # type: ignore[arg-type]
+    assert accepted(select(other, ROWS, with_cuda(Programs(never, never, never, never)))) == [STABLE]  # type: ignore[arg-type]
 
 
 def test_the_cpp_abi_for_cuda_wants_a_torch_for_that_cuda() -> None:
     full = replace(CUDA_PACKAGE, framework=Torch(("b.cpp",)))
     tag = "torch213-cxx11-cu130-x86_64-linux"
-    assert reasons(select(full, ROWS, machine(), devices()), tag) == (
+    assert reasons(select(full, ROWS, with_cuda(devices())), tag) == (
         "needs ATen/cuda of a torch for CUDA 13.0; 2.13.0+cpu is built without CUDA",
     )
-    with_cuda = Machine(LINUX, TorchSdk("2.13.0+cu130", Path("torch"), "cuda", Version((13, 0))))
-    assert accepted(select(full, ROWS, with_cuda, devices())) == [tag]
-    other = Machine(LINUX, TorchSdk("2.13.0+cu132", Path("torch"), "cuda", Version((13, 2))))
-    assert reasons(select(full, ROWS, other, devices()), tag) == (
+    fitting = TorchSdk("2.13.0+cu130", Path("torch"), "cuda", Version((13, 0)))
+    assert accepted(select(full, ROWS, with_cuda(devices(), torch=fitting))) == [tag]
+    other = TorchSdk("2.13.0+cu132", Path("torch"), "cuda", Version((13, 2)))
+    assert reasons(select(full, ROWS, with_cuda(devices(), torch=other)), tag) == (
         "needs a torch for CUDA 13.0; 2.13.0+cu132 is built with CUDA 13.2",
     )
 

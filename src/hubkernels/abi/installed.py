@@ -16,10 +16,14 @@ SYSTEM_FOLDERS = ("/lib/{cpu}-linux-gnu", "/usr/lib/{cpu}-linux-gnu", "/lib64", 
 
 
 class Installed:
-    """The libraries of some folders, torch's first, opened when first asked for; what they need counts as theirs."""
+    """The libraries of some folders, torch's first, opened when first asked for; what they need counts as theirs.
 
-    def __init__(self, *folders: Path) -> None:
+    headers: torch's include folder, where it is not beside the first.
+    """
+
+    def __init__(self, *folders: Path, headers: Path | None = None) -> None:
         self.folders = folders
+        self._headers = headers or folders[0].parent / "include"
         self._opened: dict[str, HashedNames | None] = {}
         self._declared: str | None = None
 
@@ -29,8 +33,8 @@ class Installed:
     def declares(self, name: str) -> bool:
         """Whether the headers of torch's C shim have a function, also for devices that this torch is without."""
         if self._declared is None:
-            headers = sorted(self.folders[0].parent.glob("include/torch/csrc/inductor/aoti_torch/**/*.h"))
-            headers += sorted(self.folders[0].parent.glob("include/torch/csrc/stable/c/*.h"))
+            headers = sorted(self._headers.glob("torch/csrc/inductor/aoti_torch/**/*.h"))
+            headers += sorted(self._headers.glob("torch/csrc/stable/c/*.h"))
             self._declared = "\n".join(header.read_text(encoding="utf-8", errors="replace") for header in headers)
         return re.search(rf"\b{re.escape(name)}\b", self._declared) is not None
 

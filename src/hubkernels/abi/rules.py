@@ -17,8 +17,8 @@ _PYTHON = re.compile(r"_?Py[A-Z_]\w*")
 _SHIM = re.compile(r"(aoti_)?torch_\w+|aoti_\w+")
 """Names of torch's C shim: it has no others, and C++ names begin with ``_Z``."""
 
-DEVICE_LIBRARIES = frozenset({"libtorch_cuda.so", "libc10_cuda.so"})
-"""Libraries of torch's builds for a device."""
+_TORCH = frozenset({"libtorch.so", "libtorch_cpu.so", "libtorch_cuda.so", "libc10.so", "libc10_cuda.so"})
+"""Libraries of torch, which need not be at hand: its headers tell what a stable-ABI library may need of them."""
 
 _TO_TORCH_PYTHON = "it belongs to one Python: register ops with TORCH_LIBRARY instead of pybind11"
 _OWN_COPY = "do without it, or bring a copy of your own under another name"
@@ -176,7 +176,7 @@ def _torch(subject: Subject) -> Iterator[Finding]:
 
 
 def _comes_from_torch(symbol: Symbol, subject: Subject) -> bool:
-    if subject.torch is None:
+    if subject.torch is None or not subject.torch.has("libtorch_cpu.so"):
         return re.match(r"_ZN?K?\w*?(2at|3c10|5torch)", symbol.name) is not None
     return subject.torch.provider(symbol.name, _others(subject)) is not None
 
@@ -184,11 +184,10 @@ def _comes_from_torch(symbol: Symbol, subject: Subject) -> bool:
 def _provided(subject: Subject) -> Iterator[Finding]:
     """Each symbol without a version must be in a needed library. Weak ones may be missing.
 
-    Of torch's library for a device, which is not installed here, a stable-ABI library may need what the C shim's
-    headers declare.
+    Of libraries of torch that are not installed here, a stable-ABI library may need what the C shim's headers declare.
     """
     absent = unchecked(subject)
-    if absent and not (subject.torch and subject.variant.stable_abi and set(absent) <= DEVICE_LIBRARIES):
+    if absent and not (subject.torch and subject.variant.stable_abi and set(absent) <= _TORCH):
         return
     system = _in_system(subject)
     for symbol in _unversioned(subject):

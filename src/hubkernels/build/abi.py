@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,9 @@ _LINKED_ALONG = "the compiler's own libraries bring it in"
 
 
 def require_portable(
-    library: Path, variant: Variant, folders: Sequence[Path], objects: Callable[[], Mapping[str, Path]]
+    library: Path, variant: Variant, libraries: Installed, objects: Callable[[], Mapping[str, Path]]
 ) -> None:
-    """Hold a library against the policy. folders: of the libraries it was linked with, torch's first.
+    """Hold a library against the policy. libraries: those that it was linked with.
 
     objects: tells those of all sources, or none where they are not to be had; asked only when something is wrong.
 
@@ -30,7 +30,7 @@ def require_portable(
     read = read_library(library)
     if isinstance(read, str):
         raise CheckFailedError(Problem(f"the linker made something that {read}", where=library.name))
-    findings = find(Subject(read, variant, load_abi_policy(), Installed(*folders)))
+    findings = find(Subject(read, variant, load_abi_policy(), libraries))
     if not findings:
         return
     plain = demangled([finding.symbol for finding in findings])

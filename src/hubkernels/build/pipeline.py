@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from hubkernels.build.artifacts import built, strays
 from hubkernels.build.bundle import is_current, note_commit
 from hubkernels.build.cache import find_cache
-from hubkernels.build.many import Failures, choose_all
+from hubkernels.build.many import Chosen, Failures, choose_all
 from hubkernels.build.places import Places
 from hubkernels.build.planner import Planner
 from hubkernels.build.report import Report, told_if_long
 from hubkernels.build.scan import Reads, ScannedSource
+from hubkernels.build.sdks import Tell, project_sdks
 from hubkernels.build.select import select
 from hubkernels.build.settings import Settings
 from hubkernels.config.variant_table import load_variant_table
-from hubkernels.errors import HubkernelsError, InputError, Problem
+from hubkernels.errors import EnvironmentLacksError, HubkernelsError, InputError, Problem
 from hubkernels.host.files import FileHashes
 from hubkernels.host.git import git_state
 from hubkernels.host.machine import this_machine
@@ -27,12 +29,19 @@ from hubkernels.model.project import Package, Project
 from hubkernels.model.variant import AnyVariant, Decisions, Variant
 from hubkernels.toolchain.compiler import compiler_environment
 from hubkernels.toolchain.cpu import Toolchain
+from hubkernels.toolchain.sdk.pinned import Pinned
+from hubkernels.toolchain.sdk.wanted import Wanted, wanted_sdks
 
 
 class Builder:
-    """Builds packages of one project on this machine. environment: PATH, CXX and what the compiler reads."""
+    """Builds packages of one project on this machine.
 
-    def __init__(self, project: Project, environment: Mapping[str, str], settings: Settings) -> None:
+    environment: PATH, CXX and what the compiler reads. tell: hears of what is fetched.
+    """
+
+    def __init__(
+        self, project: Project, environment: Mapping[str, str], settings: Settings, tell: Tell = lambda _: None
+    ) -> None:
         _require_plain(project.root)
         self.project = project
         self.surroundings = environment
@@ -43,13 +52,46 @@ class Builder:
         self.rows = load_variant_table()
         self.cache = find_cache(environment, self.places.cache)
         hashes = FileHashes(self.places.hashes)
-        self.planner = Planner(self.machine, self.environment, settings, hashes, self.cache.store)
+        self.sdks = project_sdks(project.root, self.cache, environment, tell)
+        pinned = Pinned() if settings.system else self.sdks.pinned()
+        self.planner = Planner(self.machine, self.environment, settings, hashes, self.cache.store, pinned=pinned)
         self.planned: dict[str, BuildPlan] = {}
         """By package, the plan of the first variant that was built or tried."""
         self._cache_told = False
 
     def decide(self, package: Package) -> Decisions:
-        return select(package, self.rows, self.machine, self.planner.devices())
+        return select(package, self.rows, self.planner.supply())
+
+    def lock_where_none(self, packages: Iterable[Package]) -> tuple[str, ...]:
+        """Write toolchain.lock where there is none, by what the package index has; tells what it has not, and why.
+
+        An index that cannot be asked is no error: what is installed here may do.
+        """
+        if self.settings.system or self.sdks.lock.exists():
+            return ()
+        wanted = self.wanted(packages)
+        if not wanted.names:
+            return ()
+        try:
+            added, left_out = self.sdks.add(wanted.names)
+        except EnvironmentLacksError as error:
+            why = error.problems[0].what
+            return (f"{self.sdks.lock.name} is not written, so this build is made with what is installed here: {why}",)
+        self.sdks.write(added)
+        self.planner.pin(self.sdks.pinned())
+        return tuple(f"left out of {self.sdks.lock.name}: {each}" for each in (*wanted.left_out, *left_out))
+
+    def pin_by(self, lock: Path, store: Path) -> None:
+        """Build with what another lock pins, out of another store: those of the project that this is a copy of."""
+        self.sdks = replace(self.sdks, lock=lock, others=(store, *self.sdks.others))
+        self.planner.pin(self.sdks.pinned())
+
+    def wanted(self, packages: Iterable[Package]) -> Wanted:
+        """The SDKs of the variants that packages declare, built here or not."""
+        decisions = [self.decide(package) for package in packages]
+        variants = [variant for each in decisions for variant in each.accepted]
+        variants += [each.variant for decided in decisions for each in decided.rejected if not each.of_package]
+        return wanted_sdks(variants, self.machine.platform)
 
     def tools(self, variant: AnyVariant | None = None) -> Toolchain:
         return self.planner.tools(variant)
@@ -127,8 +169,7 @@ class Builder:
         failures: those that there are already, and whether the first ends it all.
         """
         failures = failures or Failures(report)
-        decided = [(package, self.decide(package)) for package in packages]
-        chosen = choose_all(decided, tuple(tags), report, leave_out=leave_out)
+        chosen = self._choose(tuple(packages), tuple(tags), report, leave_out=leave_out)
         for number, (package, variants) in enumerate(chosen, 1):
             with failures.of(package.name, last=number == len(chosen)):
                 for variant in variants:
@@ -136,6 +177,14 @@ class Builder:
                 for path in strays(built(self.places.package(package.name)), package, self.rows):
                     report(f"{path} is no variant of build.toml now, and may be loaded instead: delete it")
         failures.raise_if_any()
+
+    def _choose(self, packages: Sequence[Package], tags: Sequence[str], report: Report, *, leave_out: bool) -> Chosen:
+        """The variants to build. What they need is fetched first: then it is known what that can do."""
+        decided = [(package, self.decide(package)) for package in packages]
+        likely = [each for _, found in decided for each in found.accepted if not tags or each.tag in tags]
+        if self.planner.supply().fetch(each for each in likely if isinstance(each, Variant)):
+            decided = [(package, self.decide(package)) for package in packages]
+        return choose_all(decided, tags, report, leave_out=leave_out)
 
     def settle(self) -> None:
         """At the end: remember what was read, and bring the cache below its limit."""

@@ -4,75 +4,102 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from functools import cache
+from dataclasses import replace
+from pathlib import Path
 
 from hubkernels.build.archs import with_known_devices
 from hubkernels.build.includes import Headers
 from hubkernels.build.plan import Inputs, plan, plan_noarch
 from hubkernels.build.scan import Reads, ScannedSource, Scanner, merged
-from hubkernels.build.select import Devices
 from hubkernels.build.settings import Settings, device_threads
 from hubkernels.build.sources import Source, compiled_sources, shipped_python
+from hubkernels.build.supply import Programs, Supply
 from hubkernels.config.variant_table import load_variant_table
 from hubkernels.errors import EnvironmentLacksError, HubkernelsError, Problem
 from hubkernels.host.files import FileHashes
-from hubkernels.host.machine import Machine, python_include, require_torch
+from hubkernels.host.machine import Machine, TorchSdk, python_include, require_torch, serves
 from hubkernels.host.store import Store
-from hubkernels.model.backend import CPU, CUDA
+from hubkernels.model.backend import CUDA
 from hubkernels.model.plan import BuildPlan
 from hubkernels.model.project import Package
 from hubkernels.model.variant import AnyVariant, NoarchVariant, Variant
 from hubkernels.toolchain.compiler import Compiler, find_compiler
 from hubkernels.toolchain.cpu import Toolchain
-from hubkernels.toolchain.cuda import CudaToolkit, toolkit_of
+from hubkernels.toolchain.cuda import FULL_ABI, CudaToolkit, toolkit_of
 from hubkernels.toolchain.link import find_link_stubs
-from hubkernels.toolchain.nvcc import find_nvcc, list_codes
+from hubkernels.toolchain.nvcc import Nvcc, find_nvcc, list_codes, nvcc_at
+from hubkernels.toolchain.sdk.pinned import Pinned
 
 
 class Planner:
-    """Plans variants. environment: what compilers run in. store: keeps the lists of headers between builds."""
+    """Plans variants. environment: what compilers run in. store: keeps the lists of headers between builds.
 
-    def __init__(
-        self, machine: Machine, environment: Mapping[str, str], settings: Settings, hashes: FileHashes, store: Store
+    pinned: SDKs to build with.
+    """
+
+    def __init__(  # noqa: PLR0913 - one parameter a thing that planning reads
+        self,
+        machine: Machine,
+        environment: Mapping[str, str],
+        settings: Settings,
+        hashes: FileHashes,
+        store: Store,
+        *,
+        pinned: Pinned | None = None,
     ) -> None:
         self.machine = machine
         self.environment = environment
         self.settings = settings
         self.hashes = hashes
         self.store = store
-        self._tools: dict[str, Toolchain] = {}
-        self._headers: dict[str, Headers] = {}
+        self._pinned = pinned or Pinned()
+        self._tools: dict[tuple[object, ...], Toolchain] = {}
+        self._headers: dict[tuple[object, ...], Headers] = {}
         self._compiler: Compiler | None = None
-        self._devices: Devices | None = None
+        self._supply: Supply | None = None
 
     def tools(self, variant: AnyVariant | None = None) -> Toolchain:
-        """The toolchain of a variant, or of the host's code alone, looked for once."""
-        backend = variant.backend if isinstance(variant, Variant) else CPU
-        if backend.name not in self._tools:
+        """The toolchain of a variant, or of the host's code alone, looked for once; what is pinned is fetched."""
+        found = variant if isinstance(variant, Variant) else None
+        key = _tools_key(found)
+        if key not in self._tools:
             stubs = find_link_stubs(self.machine.platform.cpu)
-            around = (self.compiler(), require_torch(self.machine), python_include(), stubs)
-            cuda = self._toolkit() if backend == CUDA else None
+            torch, names = self._torch(found)
+            around = (self.compiler(), torch, python_include(), stubs)
+            cuda = self._toolkit(found) if found and found.backend == CUDA else None
             threads = device_threads(self.settings) if cuda else 1
-            self._tools[backend.name] = Toolchain(
-                *around, sanitizers=self.settings.sanitizers, cuda=cuda, threads=threads
+            self._tools[key] = Toolchain(
+                *around,
+                sanitizers=self.settings.sanitizers,
+                cuda=cuda,
+                threads=threads,
+                names=names,
+                sdks=tuple(self.supply().trees(found).items()) if found else (),
             )
-        return self._tools[backend.name]
+        return self._tools[key]
 
     def compiler(self) -> Compiler:
         if self._compiler is None:
             self._compiler = find_compiler(self.environment, self.hashes)
         return self._compiler
 
-    def devices(self) -> Devices:
-        """What `select` asks about compilers for devices: each is looked for when it is first asked for."""
-        if self._devices is None:
+    def supply(self) -> Supply:
+        """What there is to build with. Each thing is looked for when it is first asked for."""
+        if self._supply is None:
+            programs = Programs(
+                installed=lambda: find_nvcc(self.environment),
+                at=lambda path: nvcc_at(path, "pinned by toolchain.lock", self.environment),
+                codes=lambda nvcc: list_codes(nvcc.path, self.environment),
+                compiler=self._any_compiler,
+            )
             why = "sanitizers look at the host's code alone" if self.settings.sanitizers else None
-            self._devices = Devices(cache(lambda: find_nvcc(self.environment)), self._codes, self._any_compiler, why)
-        return self._devices
+            self._supply = Supply(self.machine, self._pinned, programs, why)
+        return self._supply
 
-    def _codes(self) -> frozenset[str]:
-        nvcc = self.devices().nvcc()
-        return list_codes(nvcc.path, self.environment) if nvcc else frozenset()
+    def pin(self, pinned: Pinned) -> None:
+        """Build with other SDKs from now on."""
+        self._pinned = pinned
+        self.renew()
 
     def _any_compiler(self) -> Compiler | None:
         try:
@@ -80,12 +107,31 @@ class Planner:
         except HubkernelsError:  # the build tells
             return None
 
-    def _toolkit(self) -> CudaToolkit:
-        """That of the nvcc that `select` has seen. Here, and in `devices`, toolkits of another origin come in."""
-        nvcc = self.devices().nvcc()
-        if nvcc is None:
+    def _torch(self, variant: Variant | None) -> tuple[TorchSdk, Path | None]:
+        """Headers and link stubs, and where the names in a fitting torch's libraries can be looked up."""
+        supply = self.supply()
+        if variant is None:
+            torch = supply.newest_torch()
+            return torch or require_torch(self.machine), None
+        supply.fetch([variant])
+        torch = supply.torch(variant)
+        if torch is None or torch is self.machine.torch:
+            torch = require_torch(self.machine)
+            return torch, torch.lib
+        return torch, self._installed_lib(variant)
+
+    def _installed_lib(self, variant: Variant) -> Path | None:
+        installed = self.machine.torch
+        return installed.lib if installed and serves(installed, variant) else None
+
+    def _toolkit(self, variant: Variant) -> CudaToolkit:
+        """That of the nvcc that `select` has seen."""
+        supply, release = self.supply(), variant.backend_version
+        nvcc: Nvcc | None = supply.nvcc(release) if release else None
+        if nvcc is None or release is None:
             raise EnvironmentLacksError(Problem("there is no nvcc", hint="CUDA_HOME names the folder of a toolkit"))
-        return toolkit_of(nvcc, self.hashes, self.machine.platform.cpu)
+        toolkit = toolkit_of(nvcc, self.hashes, self.machine.platform.cpu)
+        return toolkit if variant.stable_abi else replace(toolkit, torch=FULL_ABI, math=supply.math(release))
 
     def plan(self, package: Package, variant: AnyVariant) -> BuildPlan:
         """Plan one variant. A file is looked at once, until `renew` is called."""
@@ -129,17 +175,22 @@ class Planner:
         self._headers = {}
         self._tools = {}  # the compiler is files too
         self._compiler = None
-        self._devices = None
+        self._supply = None
 
     def _sources(self, package: Package, variant: Variant) -> tuple[Source, ...]:
         return compiled_sources(package, variant, self.tools(variant).compiler.family)
 
     def _scanner(self, package: Package, variant: Variant) -> Scanner:
-        tools, backend = self.tools(variant), variant.backend.name
-        if backend not in self._headers:
-            self._headers[backend] = Headers(self.store, self.hashes, tools)
-        around = (self.store, self.hashes, self._headers[backend])
+        tools, key = self.tools(variant), _tools_key(variant)
+        if key not in self._headers:
+            self._headers[key] = Headers(self.store, self.hashes, tools)
+        around = (self.store, self.hashes, self._headers[key])
         return Scanner(package.root, *around, variant, tools, self.environment)
+
+
+def _tools_key(variant: Variant | None) -> tuple[object, ...]:
+    """What of a variant its toolchain depends on."""
+    return (variant.torch, variant.backend, variant.backend_version, variant.stable_abi) if variant else ()
 
 
 def toolchain_facts(tools: Toolchain) -> dict[str, str]:
@@ -149,5 +200,6 @@ def toolchain_facts(tools: Toolchain) -> dict[str, str]:
         "fingerprint": tools.compiler.fingerprint,
         "torch": tools.torch.release,
         **({"cuda": str(tools.cuda), "cuda-fingerprint": tools.cuda.fingerprint} if tools.cuda else {}),
+        **{f"sdk {name}": tree for name, tree in tools.sdks},
         **({"sanitizers": ",".join(tools.sanitizers)} if tools.sanitizers else {}),
     }

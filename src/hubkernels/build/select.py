@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 
 from hubkernels.build.archs import left_out, why_no_arch, why_no_dependency, why_no_device, why_unknown_to
+from hubkernels.build.supply import Supply
 from hubkernels.config.variant_table import VariantRow
 from hubkernels.errors import EnvironmentLacksError, HubkernelsError, InputError, Problem, nearest
-from hubkernels.host.machine import OLDEST_TORCH, Machine
+from hubkernels.host.machine import OLDEST_TORCH, serves
 from hubkernels.model.backend import BACKENDS, CPU, CUDA, Backend
 from hubkernels.model.project import Package, Torch, TorchNoarch, TvmFfi
 from hubkernels.model.variant import AnyVariant, Decisions, NoarchVariant, Rejection, Variant, index_by_tag
@@ -19,32 +19,20 @@ BUILT_BACKENDS = frozenset({CPU, CUDA})
 """Backends that have a toolchain module."""
 
 
-@dataclass(frozen=True)
-class Devices:
-    """The compilers for devices that are at hand. Each is asked for when a rule needs it, since it is looked for.
-
-    nvcc: of CUDA. codes: what it compiles for, as it says itself. compiler: that of the host, None where there is none.
-    why_none: why no device is compiled for at all, whatever is at hand.
-    """
-
-    nvcc: Callable[[], Nvcc | None] = lambda: None
-    codes: Callable[[], Collection[str]] = frozenset
-    compiler: Callable[[], Compiler | None] = lambda: None
-    why_none: str | None = None
-
-
 Rule = Callable[[Package, Variant], str | None]
-MachineRule = Callable[[Package, Variant, Machine, Devices], str | None]
+MachineRule = Callable[[Package, Variant, Supply], str | None]
 
 
-def select(package: Package, rows: Iterable[VariantRow], machine: Machine, devices: Devices | None = None) -> Decisions:
-    """Decide on every variant that the table and the package make possible."""
-    devices = devices or Devices()
+def select(package: Package, rows: Iterable[VariantRow], supply: Supply) -> Decisions:
+    """Decide on every variant that the table and the package make possible.
+
+    Of an SDK that is pinned and not fetched yet only the name is known: what it cannot do is told once it is there.
+    """
     accepted: list[AnyVariant] = []
     rejected: list[Rejection] = []
     rows = tuple(rows)
     for variant in candidates(package, rows):
-        of_package, of_machine = _reasons(package, variant, rows, (machine, devices))
+        of_package, of_machine = _reasons(package, variant, rows, supply)
         if of_package or of_machine:
             rejected.append(Rejection(variant, of_package, of_machine))
         else:
@@ -64,7 +52,7 @@ def without_sections(package: Package) -> tuple[Backend, ...]:
 
 
 def _reasons(
-    package: Package, variant: AnyVariant, rows: Iterable[VariantRow], here: tuple[Machine, Devices]
+    package: Package, variant: AnyVariant, rows: Iterable[VariantRow], supply: Supply
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What the package says against a variant, and what the machine lacks for it: nothing for Python files alone."""
     if isinstance(variant, NoarchVariant):
@@ -72,7 +60,7 @@ def _reasons(
         return tuple(why for why in against if why), ()
     of_package = tuple(why for rule in PACKAGE_RULES if (why := rule(package, variant)))
     rules = (*MACHINE_RULES, *(() if of_package else DEVICE_RULES.get(variant.backend.name, ())))
-    return of_package, tuple(why for rule in rules if (why := rule(package, variant, *here)))
+    return of_package, tuple(why for rule in rules if (why := rule(package, variant, supply)))
 
 
 def candidates(package: Package, rows: Iterable[VariantRow]) -> tuple[AnyVariant, ...]:
@@ -141,45 +129,47 @@ def _framework_is_built(package: Package, _: Variant) -> str | None:
     return "tvm-ffi packages are not built yet" if isinstance(package.framework, TvmFfi) else None
 
 
-def _toolchain_exists(_: Package, variant: Variant, *__: object) -> str | None:
+def _toolchain_exists(_: Package, variant: Variant, __: Supply) -> str | None:
     if variant.backend in BUILT_BACKENDS:
         return None
     built = ", ".join(sorted(backend.name for backend in BUILT_BACKENDS))
     return f"this hubkernels has no {variant.backend.name} toolchain (it has {built})"
 
 
-def _platform_is_here(_: Package, variant: Variant, machine: Machine, __: Devices) -> str | None:
-    if variant.platform == machine.platform:
+def _platform_is_here(_: Package, variant: Variant, supply: Supply) -> str | None:
+    here = supply.machine.platform
+    return None if variant.platform == here else f"built on {variant.platform}, this machine is {here}"
+
+
+def _torch_is_at_hand(_: Package, variant: Variant, supply: Supply) -> str | None:
+    """Pinned headers of just this release, else the installed ones, of which newer ones serve an older stable ABI."""
+    if supply.pins("torch", variant.torch):
         return None
-    return f"built on {variant.platform}, this machine is {machine.platform}"
+    installed = supply.machine.torch
+    if installed is None:
+        return f"torch is not installed{supply.pinned.lacking}"
+    if installed.version < OLDEST_TORCH:
+        return f"the installed torch {installed.release} is older than {OLDEST_TORCH}"
+    wanted = f"{'>= ' if variant.stable_abi else ''}{variant.torch}"
+    needs = f"needs the headers of torch {wanted}, {installed.release} is installed"
+    return None if serves(installed, variant) else f"{needs}{supply.pinned.lacking}"
 
 
-def _torch_is_installed(_: Package, variant: Variant, machine: Machine, __: Devices) -> str | None:
-    """The installed torch gives the headers: newer ones serve an older stable ABI, the C++ ABI wants its own."""
-    if machine.torch is None:
-        return "torch is not installed"
-    if machine.torch.version < OLDEST_TORCH:
-        return f"the installed torch {machine.torch.release} is older than {OLDEST_TORCH}"
-    installed = machine.torch.version.minor
-    if variant.stable_abi:
-        fits = variant.torch <= installed
-        return None if fits else f"needs the headers of torch >= {variant.torch}, {machine.torch.release} is installed"
-    fits = variant.torch == installed
-    return None if fits else f"needs the headers of torch {variant.torch}, {machine.torch.release} is installed"
-
-
-def _nvcc_is_here(package: Package, variant: Variant, machine: Machine, devices: Devices) -> str | None:
+def _nvcc_is_here(package: Package, variant: Variant, supply: Supply) -> str | None:
     """An nvcc of just this release: another one makes other code, and links another libcudart where majors differ."""
-    if devices.why_none:
-        return devices.why_none
-    nvcc = devices.nvcc()
-    if nvcc is None:
-        return f"there is no nvcc in CUDA_HOME, CUDA_PATH, PATH or {USUAL}"
-    if variant.platform != machine.platform:
+    release = variant.backend_version
+    if supply.why_none:
+        return supply.why_none
+    if release is None or supply.waits("cuda", release):
         return None
-    if nvcc.release.minor != variant.backend_version:
-        return f"needs nvcc {variant.backend_version}; {nvcc.path} is nvcc {nvcc.release}"
-    return why_unknown_to(package, variant, devices.codes()) or _why_no_host(nvcc, devices.compiler())
+    nvcc = supply.nvcc(release)
+    if nvcc is None:
+        return f"there is no nvcc in CUDA_HOME, CUDA_PATH, PATH or {USUAL}{supply.pinned.lacking}"
+    if variant.platform != supply.machine.platform:
+        return None
+    if nvcc.release.minor != release:
+        return f"needs nvcc {release}; {nvcc.path} is nvcc {nvcc.release}{supply.pinned.lacking}"
+    return why_unknown_to(package, variant, supply.codes(nvcc)) or _why_no_host(nvcc, supply.compiler())
 
 
 def _why_no_host(nvcc: Nvcc, compiler: Compiler | None) -> str | None:
@@ -194,16 +184,26 @@ def _why_no_host(nvcc: Nvcc, compiler: Compiler | None) -> str | None:
     )
 
 
-def _torch_has_device(_: Package, variant: Variant, machine: Machine, __: Devices) -> str | None:
+def _torch_has_device(_: Package, variant: Variant, supply: Supply) -> str | None:
     """The stable ABI has one set of headers; those of the C++ ABI for CUDA are in builds of torch for it alone."""
-    if variant.stable_abi or machine.torch is None or variant.torch != machine.torch.version.minor:
+    if variant.stable_abi or supply.waits("torch", variant.torch):
         return None
-    release, installed = variant.backend_version, machine.torch
-    if installed.cuda is None:
-        return f"needs ATen/cuda of a torch for CUDA {release}; {installed.release} is built without CUDA"
-    if installed.cuda.minor != release:
-        return f"needs a torch for CUDA {release}; {installed.release} is built with CUDA {installed.cuda}"
+    release, torch = variant.backend_version, supply.torch(variant)
+    if torch is None or variant.torch != torch.version.minor:
+        return None
+    if torch.cuda is None:
+        return f"needs ATen/cuda of a torch for CUDA {release}; {torch.release} is built without CUDA"
+    if torch.cuda.minor != release:
+        return f"needs a torch for CUDA {release}; {torch.release} is built with CUDA {torch.cuda}"
     return None
+
+
+def _math_is_at_hand(_: Package, variant: Variant, supply: Supply) -> str | None:
+    """torch's own headers for CUDA include those of the math libraries, which a pinned toolkit does not have."""
+    release = variant.backend_version
+    if variant.stable_abi or release is None or not supply.pins("cuda", release) or supply.pins("cuda-math", release):
+        return None
+    return f"needs the headers of the math libraries of CUDA {release}{supply.pinned.lacking}"
 
 
 def _torch_is_in_bounds(package: Package, variant: Variant) -> str | None:
@@ -247,8 +247,8 @@ PACKAGE_RULES: tuple[Rule, ...] = (
 )
 """What build.toml says against a variant, wherever it is built."""
 
-MACHINE_RULES: tuple[MachineRule, ...] = (_toolchain_exists, _platform_is_here, _torch_is_installed)
+MACHINE_RULES: tuple[MachineRule, ...] = (_toolchain_exists, _platform_is_here, _torch_is_at_hand)
 """What this machine lacks for it."""
 
-DEVICE_RULES: Mapping[str, tuple[MachineRule, ...]] = {"cuda": (_nvcc_is_here, _torch_has_device)}
+DEVICE_RULES: Mapping[str, tuple[MachineRule, ...]] = {"cuda": (_nvcc_is_here, _torch_has_device, _math_is_at_hand)}
 """More of that for one backend, asked where the package itself allows the variant: it takes looking for programs."""

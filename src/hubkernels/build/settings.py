@@ -22,6 +22,7 @@ class Settings:
 
     verbose: tell each command as it is run. keep_scratch: leave what a failed run has made, for a look at it.
     sanitizers: build with these, into folders that nothing takes for a release.
+    system: build with what is installed here, whatever toolchain.lock pins.
     """
 
     jobs: int
@@ -29,6 +30,7 @@ class Settings:
     verbose: bool = False
     keep_scratch: bool = False
     sanitizers: tuple[str, ...] = ()
+    system: bool = False
 
 
 def device_threads(settings: Settings) -> int:

@@ -12,7 +12,7 @@ from hubkernels.abi.rules import Finding, Subject, find, unchecked
 from hubkernels.check.violation import Violation, collect
 from hubkernels.config.abi_policy import AbiPolicy
 from hubkernels.errors import EnvironmentLacksError, Problem
-from hubkernels.host.machine import TorchSdk
+from hubkernels.host.machine import TorchSdk, serves
 from hubkernels.model.cpu import CPUS
 from hubkernels.model.variant import AnyVariant, NoarchVariant, Variant
 
@@ -54,13 +54,8 @@ def check_abi(folder: Path, known: Mapping[str, AnyVariant], policy: AbiPolicy, 
 
 
 def _fitting(variant: Variant, torch: TorchSdk | None) -> Installed | None:
-    """The torch to look symbols up in: with the stable ABI any that is as new, else the same release alone."""
-    if torch is None:
-        return None
-    fits = (
-        torch.version.minor >= variant.torch.minor if variant.stable_abi else torch.version.minor == variant.torch.minor
-    )
-    return Installed(torch.lib) if fits else None
+    """The torch to look symbols up in."""
+    return Installed(torch.lib) if torch and serves(torch, variant) else None
 
 
 def _check(

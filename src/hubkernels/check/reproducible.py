@@ -57,9 +57,17 @@ def check_reproducible(
             "variants": list(first),
             "jobs": 1 + builder.settings.jobs % 4,
             "environment": environment,
+            "sdks": _sdks(builder),
         }
         second = run_in_fresh_process(REBUILD, order, timeout_s=TIMEOUT_S, environment=environment)
         return {tag: collect(tag, compare(folder, Path(second[tag]))) for tag, folder in first.items()}
+
+
+def _sdks(builder: Builder) -> tuple[str, str] | None:
+    """The project's lock and store, which the second build does not fetch once more."""
+    if builder.settings.system or not builder.sdks.lock.is_file():
+        return None
+    return str(builder.sdks.lock.absolute()), str(builder.sdks.folder.absolute())
 
 
 def _read(builder: Builder, package: Package, variants: Iterable[AnyVariant]) -> frozenset[str]:

@@ -20,6 +20,7 @@ from hubkernels.cli.options import (
     Packages,
     ProjectFolder,
     Since,
+    Toolchain,
     Variants,
     Verbose,
     built_here,
@@ -52,6 +53,7 @@ def build(  # noqa: PLR0913, PLR0917 - one parameter an option
     debug: Debug = False,
     json: Json = False,
     sanitize: Sanitize = None,
+    toolchain: Toolchain = None,
     max_jobs: MaxJobs = None,
     cores: Cores = None,
 ) -> None:
@@ -62,7 +64,7 @@ def build(  # noqa: PLR0913, PLR0917 - one parameter an option
     if max_jobs:
         report("--max-jobs: variants are built one after another; --jobs is the number of commands at a time")
     sanitizers = chosen_sanitizers(sanitize)
-    how = settings(jobs or cores, memory, verbose=verbose, debug=debug, sanitizers=sanitizers)
+    how = settings(jobs or cores, memory, verbose=verbose, debug=debug, sanitizers=sanitizers, toolchain=toolchain)
     builder, target = open_readable(project, packages, how)
     if sanitizers:
         tell_how_to_run(builder)
@@ -73,6 +75,8 @@ def build(  # noqa: PLR0913, PLR0917 - one parameter an option
     if since is not None and not target.named:  # then none may be left: a change of what cannot be built is no failure
         chosen = built_here(builder, chosen)
     results: list[dict[str, object]] = []
+    for told in builder.lock_where_none(chosen):
+        hear(told)
     started = time.monotonic()
     done = False
     try:

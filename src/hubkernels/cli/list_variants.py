@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hubkernels.cli.console import columns, say, say_json
-from hubkernels.cli.options import HERE, Json, Packages, ProjectFolder, Since, open_readable
+from hubkernels.cli.options import HERE, Json, Packages, ProjectFolder, Since, Toolchain, open_readable, settings
 from hubkernels.cli.since import only_affected, unreadable_since
 
 if TYPE_CHECKING:
@@ -17,17 +17,18 @@ if TYPE_CHECKING:
 Arch = Annotated[bool, typer.Option("--arch", help="Only variants for the platform of this machine.")]
 
 
-def list_variants(
+def list_variants(  # noqa: PLR0913, PLR0917 - one parameter an option
     packages: Packages = None,
     project: ProjectFolder = HERE,
     since: Since = None,
     arch: Arch = False,
+    toolchain: Toolchain = None,
     json: Json = False,
 ) -> None:
     """Print every variant: those built here, and why each other one is not."""
     from hubkernels.build.many import refuse_unreadable  # noqa: PLC0415 - `--help` does without
 
-    builder, target = open_readable(project, packages)
+    builder, target = open_readable(project, packages, settings(toolchain=toolchain))
     chosen = only_affected(builder, target.packages, since)
     decisions = {package.name: builder.decide(package) for package in chosen}
     if arch:

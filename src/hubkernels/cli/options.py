@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hubkernels.cli.console import report, say_warnings
+from hubkernels.cli.console import note, report, say_warnings
 from hubkernels.cli.since import only_affected, unreadable_since
 from hubkernels.cli.target import Target, find_target
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hubkernels.model.project import Package
 
 HERE = Path()
+TOOLCHAIN_VARIABLE = "HUBKERNELS_TOOLCHAIN"
 
 
 def _size(text: str) -> int:
@@ -28,6 +29,12 @@ def _size(text: str) -> int:
     if size is None:
         raise typer.BadParameter(f"{text!r} is no size; {FORMS}")
     return size
+
+
+def _toolchain(text: str) -> str:
+    if text not in {"locked", "system"}:
+        raise typer.BadParameter(f"{text!r} is neither locked nor system")
+    return text
 
 
 Packages = Annotated[
@@ -64,27 +71,41 @@ Debug = Annotated[
     bool,
     typer.Option("--debug", help="On an error print the traceback and the environment; keep what the run has made."),
 ]
+Toolchain = Annotated[
+    str | None,
+    typer.Option(
+        "--toolchain",
+        metavar="locked|system",
+        parser=_toolchain,
+        envvar=TOOLCHAIN_VARIABLE,
+        help="Build with what toolchain.lock pins, or with what is installed here.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-def settings(
+def settings(  # noqa: PLR0913 - one parameter an option
     jobs: int | None = None,
     memory: int | None = None,
     *,
     verbose: bool = False,
     debug: bool = False,
     sanitizers: tuple[str, ...] = (),
+    toolchain: str | None = None,
 ) -> Settings:
     """How to run commands, as the machine allows where the user did not say.
 
-    A number of jobs that the user gave is kept, unless they gave a memory budget too.
+    A number of jobs that the user gave is kept, unless they gave a memory budget too. toolchain: as the environment
+    has it where the verb has no option.
     """
     from hubkernels.build.settings import Settings  # noqa: PLC0415 - `--help` does without
     from hubkernels.host.cpu import usable_cores  # noqa: PLC0415
     from hubkernels.host.memory import free_memory  # noqa: PLC0415
 
     budget = memory if memory is not None or jobs is not None else free_memory()
-    return Settings(jobs or usable_cores(), budget, verbose=verbose, keep_scratch=debug, sanitizers=sanitizers)
+    system = (toolchain or _toolchain(os.environ.get(TOOLCHAIN_VARIABLE) or "locked")) == "system"
+    around = (jobs or usable_cores(), budget)
+    return Settings(*around, verbose=verbose, keep_scratch=debug, sanitizers=sanitizers, system=system)
 
 
 _opened: list[Builder] = []
@@ -99,7 +120,7 @@ def open_readable(folder: Path, words: Sequence[str] | None, how: Settings | Non
 
     target = find_target(folder, words or ())
     say_warnings(dict.fromkeys(warning for package in target.packages for warning in package.warnings))
-    builder = Builder(target.project, os.environ, how or settings())
+    builder = Builder(target.project, os.environ, how or settings(), note)
     _opened.append(builder)
     return builder, target
 

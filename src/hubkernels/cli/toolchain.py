@@ -11,13 +11,11 @@ import typer
 
 from hubkernels.cli.console import columns, note, say, say_json
 from hubkernels.cli.options import HERE, Json, Packages, ProjectFolder, open_readable
-from hubkernels.errors import CheckFailedError, EnvironmentLacksError, InputError, Problem
+from hubkernels.errors import CheckFailedError, InputError, Problem
 
 if TYPE_CHECKING:
-    from hubkernels.model.sdk import LockedSdk, SdkName
-    from hubkernels.toolchain.sdk.make import Maker
-    from hubkernels.toolchain.sdk.store import SdkStore
-    from hubkernels.toolchain.sdk.wanted import Wanted
+    from hubkernels.build.sdks import ProjectSdks
+    from hubkernels.model.sdk import LockedSdk
 
 app = typer.Typer(
     help="Headers and compilers from the package index, locked.", no_args_is_help=True, rich_markup_mode=None
@@ -36,63 +34,46 @@ def lock(
     json: Json = False,
 ) -> None:
     """Pin what the project's variants are built with in toolchain.lock: what is there stays, what lacks is added."""
-    from hubkernels.host.files import write_atomically  # noqa: PLC0415 - `--help` does without
-    from hubkernels.model.sdk import lock_text  # noqa: PLC0415
-
-    file, wanted = _wanted(project, packages)
-    there = {sdk.name: sdk for sdk in _there(file, anew=update)}
+    builder, target = open_readable(project, packages)
+    sdks, wanted = builder.sdks, builder.wanted(target.packages)
+    there = {sdk.name: sdk for sdk in _there(sdks, anew=update)}
     if update and not packages:
         there = {name: sdk for name, sdk in there.items() if name in wanted.names or name.platform != wanted.platform}
-    added, left_out = _add(_maker(file, anew=update), [name for name in wanted.names if update or name not in there])
-    sdks = {**there, **{sdk.name: sdk for sdk in added}}
-    write_atomically(file, lock_text(sdks.values()).encode())
-    _store(file).note(file)
+    added, left_out = sdks.add([name for name in wanted.names if update or name not in there], anew=update)
+    found = {**there, **{sdk.name: sdk for sdk in added}}
+    sdks.write(found.values())
     reasons = (*wanted.left_out, *left_out)
     if json:
-        entries = [_as_json(sdks[name]) for name in sorted(sdks)]
+        entries = [_as_json(found[name]) for name in sorted(found)]
         say_json({"sdks": entries, "added": [str(sdk.name) for sdk in added], "left-out": list(reasons)})
         return
-    columns([_row(sdks[name], "added" if sdks[name] in added else "there") for name in sorted(sdks)])
+    columns([_row(found[name], "added" if found[name] in added else "there") for name in sorted(found)])
     for reason in reasons:
         say(f"left out: {reason}")
 
 
-def _there(file: Path, *, anew: bool) -> tuple[LockedSdk, ...]:
+def _there(sdks: ProjectSdks, *, anew: bool) -> tuple[LockedSdk, ...]:
     """What is locked; nothing where a lock that cannot be read is to be written anew."""
-    if not file.is_file():
+    if not sdks.lock.is_file():
         return ()
     try:
-        return _read(file)
+        return sdks.read()
     except InputError:
         if not anew:
             raise
         return ()
 
 
-def _add(maker: Maker, names: Sequence[SdkName]) -> tuple[list[LockedSdk], list[str]]:
-    """Those that the index has, and why not the others."""
-    from hubkernels.toolchain.sdk.index import NotOfferedError  # noqa: PLC0415
-
-    added, left_out = [], []
-    for name in names:
-        note(f"locking {name}")
-        try:
-            added.append(maker.lock(name))
-        except NotOfferedError as error:
-            left_out.append(f"{name}: {error.problems[0].what}")
-    return added, left_out
-
-
 @app.command("fetch")
 def fetch(project: ProjectFolder = HERE, json: Json = False) -> None:
     """Bring what toolchain.lock pins into the store, for builds without a network."""
-    file = _lock_file(project)
-    maker, done = _maker(file), []
-    for sdk in _of_this_machine(_read(file)):
+    sdks = _sdks(project)
+    maker, done = sdks.maker(), []
+    for sdk in _of_this_machine(sdks.read()):
         done.append({**_as_json(sdk), "folder": str(maker.fetch(sdk))})
         if not json:
             say(f"{sdk.name}: {done[-1]['folder']}")
-    _store(file).note(file)
+    sdks.store().note(sdks.lock)
     if json:
         say_json(done)
 
@@ -100,9 +81,9 @@ def fetch(project: ProjectFolder = HERE, json: Json = False) -> None:
 @app.command("list")
 def list_sdks(project: ProjectFolder = HERE, json: Json = False) -> None:
     """Tell what toolchain.lock pins, and what the store has."""
-    file = _lock_file(project)
-    locked = _read(file) if file.is_file() else ()
-    stored = {each.sdk.tree: each for each in _store(file).stored()}
+    sdks = _sdks(project)
+    locked = sdks.read() if sdks.lock.is_file() else ()
+    stored = {each.sdk.tree: each for each in sdks.store().stored()}
     pinned = {sdk.tree for sdk in locked}
     rows = [(sdk, "locked", sdk.tree in stored) for sdk in locked]
     rows += [(each.sdk, "not in this lock", True) for tree, each in sorted(stored.items()) if tree not in pinned]
@@ -115,7 +96,7 @@ def list_sdks(project: ProjectFolder = HERE, json: Json = False) -> None:
 @app.command("verify")
 def verify(project: ProjectFolder = HERE, json: Json = False) -> None:
     """Read every file in the store: what is not as it was made is named and removed."""
-    store = _store(_lock_file(project)).own()
+    store = _sdks(project).store().own()
     problems, sound = [], []
     for stored in list(store.stored()):
         if damaged := store.damage(stored):
@@ -141,7 +122,7 @@ def prune(
     json: Json = False,
 ) -> None:
     """Remove from the store what no lock names, and what was not used for long."""
-    removed = _store(_lock_file(project)).prune(days)
+    removed = _sdks(project).store().prune(days)
     if json:
         say_json([_as_json(sdk) for sdk in removed])
     else:
@@ -153,9 +134,9 @@ def pack(file: File, project: ProjectFolder = HERE, json: Json = False) -> None:
     """Write what toolchain.lock pins to one file, fetching what lacks."""
     from hubkernels.toolchain.sdk.pack import pack as write  # noqa: PLC0415 - `--help` does without
 
-    lock = _lock_file(project)
-    maker, store = _maker(lock), _store(lock)
-    sdks = _of_this_machine(_read(lock))
+    own = _sdks(project)
+    maker, store = own.maker(), own.store()
+    sdks = _of_this_machine(own.read())
     roots = {maker.fetch(sdk) for sdk in sdks}
     write(file, [stored for stored in store.stored() if stored.root in roots], note)
     _tell_carried(sdks, json=json)
@@ -166,7 +147,7 @@ def unpack(file: File, project: ProjectFolder = HERE, json: Json = False) -> Non
     """Take such a file into the store; of a damaged one nothing."""
     from hubkernels.toolchain.sdk.pack import unpack as read  # noqa: PLC0415 - `--help` does without
 
-    _tell_carried(read(file, _store(_lock_file(project)), note), json=json)
+    _tell_carried(read(file, _sdks(project).store(), note), json=json)
 
 
 def _tell_carried(sdks: Sequence[LockedSdk], *, json: bool) -> None:
@@ -174,37 +155,6 @@ def _tell_carried(sdks: Sequence[LockedSdk], *, json: bool) -> None:
         say_json([_as_json(sdk) for sdk in sdks])
     else:
         columns([_row(sdk, sdk.tree) for sdk in sdks])
-
-
-def _wanted(project: Path, packages: Sequence[str] | None) -> tuple[Path, Wanted]:
-    """The lock of a project, and the SDKs of the variants that its packages declare, built here or not."""
-    from hubkernels.model.sdk import LOCK  # noqa: PLC0415 - `--help` does without
-    from hubkernels.toolchain.sdk.wanted import wanted_sdks  # noqa: PLC0415
-
-    builder, target = open_readable(project, packages)
-    decisions = [builder.decide(package) for package in target.packages]
-    variants = [variant for each in decisions for variant in each.accepted]
-    variants += [each.variant for decided in decisions for each in decided.rejected if not each.of_package]
-    return target.project.root / LOCK, wanted_sdks(variants, builder.machine.platform)
-
-
-def _lock_file(project: Path) -> Path:
-    from hubkernels.model.sdk import LOCK  # noqa: PLC0415 - `--help` does without
-
-    return project / LOCK
-
-
-def _read(file: Path) -> tuple[LockedSdk, ...]:
-    from hubkernels.host.files import read_regular  # noqa: PLC0415 - `--help` does without
-    from hubkernels.model.sdk import read_lock  # noqa: PLC0415
-
-    try:
-        return read_lock(read_regular(file), str(file))
-    except FileNotFoundError as error:
-        hint = "`kernel-builder toolchain lock` writes one"
-        raise InputError(Problem(f"there is no {file.name}", str(file.parent), hint)) from error
-    except OSError as error:
-        raise EnvironmentLacksError(Problem(f"cannot read {file}: {error.strerror}")) from error
 
 
 def _of_this_machine(sdks: Sequence[LockedSdk]) -> tuple[LockedSdk, ...]:
@@ -217,25 +167,13 @@ def _of_this_machine(sdks: Sequence[LockedSdk]) -> tuple[LockedSdk, ...]:
     return tuple(sdk for sdk in sdks if sdk.name.platform == platform)
 
 
-def _store(file: Path) -> SdkStore:
-    """The store in the cache of builds; the user's own is read, too, where it cannot be written."""
+def _sdks(project: Path) -> ProjectSdks:
+    """Those of a folder, which need not have a build.toml."""
     from hubkernels.build.cache import find_cache  # noqa: PLC0415 - `--help` does without
     from hubkernels.build.places import Places  # noqa: PLC0415
-    from hubkernels.host.cache_folder import cache_folder  # noqa: PLC0415
-    from hubkernels.toolchain.sdk.store import SdkStore  # noqa: PLC0415
+    from hubkernels.build.sdks import project_sdks  # noqa: PLC0415
 
-    own, used = cache_folder(os.environ), find_cache(os.environ, Places(file.parent).cache).folder
-    return SdkStore(used / "sdk", () if used == own else (own / "sdk",))
-
-
-def _maker(file: Path, *, anew: bool = False) -> Maker:
-    from hubkernels.toolchain.sdk.index import Index  # noqa: PLC0415 - `--help` does without
-    from hubkernels.toolchain.sdk.make import Maker  # noqa: PLC0415
-    from hubkernels.toolchain.sdk.transfer import Transfer, read_settings  # noqa: PLC0415
-
-    store = _store(file)
-    index = Index(os.environ, store.answers, anew=anew)
-    return Maker(store, index, lambda: Transfer(read_settings(os.environ)), note)
+    return project_sdks(project, find_cache(os.environ, Places(project).cache), os.environ, note)
 
 
 def _as_json(sdk: LockedSdk) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hubkernels.errors import EnvironmentLacksError, Problem
 from hubkernels.model.cpu import cpu_name
-from hubkernels.model.variant import Platform
+from hubkernels.model.variant import Platform, Variant
 from hubkernels.model.version import Version
 
 OLDEST_TORCH = Version((2, 10))
@@ -64,7 +64,11 @@ def find_torch() -> TorchSdk | None:
     spec = importlib.util.find_spec("torch")
     if spec is None or not spec.origin:
         return None
-    root = Path(spec.origin).parent
+    return torch_at(Path(spec.origin).parent)
+
+
+def torch_at(root: Path) -> TorchSdk | None:
+    """The torch whose package is in a folder, or None."""
     try:
         text = (root / "version.py").read_text(encoding="utf-8")
     except OSError:
@@ -84,6 +88,12 @@ def torch_cuda(text: str) -> Version | None:
     """The CUDA release that a torch was built with, from its version file."""
     found = _BACKEND_LINE.search(text)
     return Version.parse(found[2]) if found and found[1] == "cuda" else None
+
+
+def serves(torch: TorchSdk, variant: Variant) -> bool:
+    """Whether a torch has what a variant is built and looked up with: with the stable ABI any that is as new."""
+    newest = torch.version.minor
+    return variant.torch <= newest if variant.stable_abi else variant.torch == newest
 
 
 def require_torch(machine: Machine) -> TorchSdk:

@@ -17,6 +17,8 @@ from hubkernels.model.version import Version
 
 LOCK = "toolchain.lock"
 KINDS = ("cuda", "cuda-math", "torch")
+CUDA_FOLDER = "nvidia/cu13"
+"""Where NVIDIA's wheels have a toolkit of CUDA 13."""
 _FORM = 1
 _HASH = re.compile(r"[0-9a-f]{64}")
 _FILE = re.compile(r"[A-Za-z0-9_.+!]+(-[A-Za-z0-9_.+!]+){4,5}\.whl")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hubkernels.abi.stub import shared_object
 from hubkernels.host.files import disk_errors
@@ -20,9 +21,12 @@ from hubkernels.model.plan import Step
 from hubkernels.model.variant import Variant
 from hubkernels.model.version import Version
 from hubkernels.toolchain.compiler import Compiler
-from hubkernels.toolchain.cuda import FIXED_FLAGS, TORCH_LIBRARIES, CudaToolkit, for_host
+from hubkernels.toolchain.cuda import FIXED_FLAGS, CudaToolkit, for_host
 from hubkernels.toolchain.link import COMPAT_FLAGS, STATIC, LinkStubs
 from hubkernels.toolchain.sanitizer import sanitizer_flags
+
+if TYPE_CHECKING:
+    from hubkernels.abi.installed import Installed
 
 LIBRARIES = ("torch_cpu", "torch", "c10")
 LOCAL_LINK = ("-shared", "-Wl,--no-as-needed,--build-id=none,-z,noexecstack")
@@ -43,6 +47,8 @@ class Toolchain:
     source elsewhere may name ``../torch-ext/registration.h``; a folder of that name is found by this spelling too.
     sanitizers: those to build with; the result is for tests and never ships.
     cuda: the toolkit, for a variant of CUDA. threads: architectures that one source may be compiled for at a time.
+    names: the folder of torch's real libraries, to look symbols up; link stubs have none. None where none is at hand.
+    sdks: what of it is pinned, and the hashes of these trees.
     """
 
     compiler: Compiler
@@ -53,6 +59,8 @@ class Toolchain:
     sanitizers: tuple[str, ...] = ()
     cuda: CudaToolkit | None = None
     threads: int = 1
+    names: Path | None = None
+    sdks: tuple[tuple[str, str], ...] = ()
 
     def compile_flags(self, variant: Variant) -> tuple[str, ...]:
         """Flags of every source of a variant that the C++ compiler compiles."""
@@ -85,11 +93,15 @@ class Toolchain:
 
     def search_path(self) -> tuple[str, ...]:
         """Where headers outside the project are found. Warnings in them are not the user's."""
-        return self._searched(self.cuda.include if self.cuda else ())
+        return self._searched((*self.cuda.include, *self._math) if self.cuda else ())
 
     def device_search_path(self) -> tuple[str, ...]:
         """The same for nvcc, which knows its own."""
-        return self._searched(())
+        return self._searched(self._math)
+
+    @property
+    def _math(self) -> tuple[Path, ...]:
+        return (self.cuda.math,) if self.cuda and self.cuda.math else ()
 
     def _searched(self, more: tuple[Path, ...]) -> tuple[str, ...]:
         system = (self.stubs.include, *self.torch.include, self.python_include, *more)
@@ -112,11 +124,14 @@ class Toolchain:
 
     @property
     def _cuda_stubs(self) -> tuple[str, ...]:
-        return TORCH_LIBRARIES if self.cuda else ()
+        return self.cuda.torch if self.cuda else ()
 
-    def libraries(self) -> tuple[Path, ...]:
-        """Folders of the libraries that artifacts name, beside the system's."""
-        return (self.torch.lib, *((self.cuda.runtime.parent,) if self.cuda else ()))
+    def libraries(self) -> Installed:
+        """The libraries that artifacts name, beside the system's, as far as they are at hand."""
+        from hubkernels.abi.installed import Installed  # noqa: PLC0415 - slow, and needed once something was linked
+
+        folders = (self.names, self.cuda.runtime.parent if self.cuda else None)
+        return Installed(*filter(None, folders), headers=self.torch.include[0])
 
     def compat_command(self) -> tuple[str, ...]:
         """The command for the object that brings newer functions of glibc to every library, but for its output."""
@@ -197,6 +212,7 @@ class Toolchain:
         cuda = dict.fromkeys((str(self.cuda.root), os.path.realpath(self.cuda.root))) if self.cuda else ()
         return (
             *((Path(spelling), "cuda") for spelling in cuda),
+            *((folder, "cuda-math") for folder in self._math),
             (self.torch.root, "torch"),
             (self.own_include, "hubkernels"),
             (self.python_include, "python"),

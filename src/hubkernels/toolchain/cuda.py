@@ -22,8 +22,11 @@ from hubkernels.toolchain.nvcc import Nvcc
 PROGRAMS = ("nvcc", "nvcc.profile", "cudafe++", "ptxas", "fatbinary", "nvlink", "crt/link.stub", "crt/prelink.stub")
 """What makes an object, beside the compiler proper and its library; and what nvcc reads to know its own folders."""
 
-TORCH_LIBRARIES = ("libtorch_cuda.so",)
+STABLE_ABI = ("libtorch_cuda.so",)
 """Libraries of a CUDA build of torch that every artifact for CUDA names: torch's C shim has its streams there."""
+
+FULL_ABI = ("libc10_cuda.so", *STABLE_ABI)
+"""Those of artifacts with torch's C++ ABI."""
 
 _USUAL = ("7.5", "8.0", "8.6", "8.7", "8.9", "9.0")
 _USUAL_ARCHS: Mapping[Version, tuple[str, ...]] = {
@@ -47,6 +50,7 @@ class CudaToolkit:
 
     root: the folder of the toolkit. include: where its headers are, in order. fingerprint: SHA-256 over PROGRAMS, the
     compiler proper and libdevice, by content. runtime: libcudart, that artifacts name. runtime_hash: of its content.
+    torch: libraries of torch's that artifacts name. math: headers of the math libraries, where those are elsewhere.
     """
 
     nvcc: str
@@ -56,6 +60,8 @@ class CudaToolkit:
     fingerprint: str
     runtime: Path
     runtime_hash: str
+    torch: tuple[str, ...] = STABLE_ABI
+    math: Path | None = None
 
     def __str__(self) -> str:
         return f"nvcc {self.release}"

@@ -57,15 +57,20 @@ class Nvcc:
 
 def find_nvcc(environment: Mapping[str, str], usual: Path = USUAL) -> Nvcc | None:
     """The first that runs of: below CUDA_HOME, below CUDA_PATH, on PATH, in the usual place."""
-    for path, why in _places(environment, usual):
-        try:
-            release = parse_release(run((path, "--version"), timeout_s=30, env=environment).output)
-        except EnvironmentLacksError:
-            continue
-        if release:
-            own = _own(path, environment)
-            return Nvcc(path, release, why, _newest_host(own.get("TOP"), release), own)
-    return None
+    found = (nvcc_at(path, why, environment) for path, why in _places(environment, usual))
+    return next((nvcc for nvcc in found if nvcc), None)
+
+
+def nvcc_at(path: str, why: str, environment: Mapping[str, str]) -> Nvcc | None:
+    """The nvcc of this path; None where it does not run."""
+    try:
+        release = parse_release(run((path, "--version"), timeout_s=30, env=environment).output)
+    except EnvironmentLacksError:
+        return None
+    if release is None:
+        return None
+    own = _own(path, environment)
+    return Nvcc(path, release, why, _newest_host(own.get("TOP"), release), own)
 
 
 def list_codes(path: str, environment: Mapping[str, str]) -> frozenset[str]:

@@ -9,14 +9,14 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from hubkernels.abi.stub import shared_object
 from hubkernels.errors import Problem
-from hubkernels.model.sdk import SdkName
+from hubkernels.model.sdk import CUDA_FOLDER, SdkName
 from hubkernels.toolchain.sdk.draft import Draft
 from hubkernels.toolchain.sdk.index import Found, Index, NotOfferedError
 
 TORCH_LIBRARIES = ("libc10", "libc10_cuda", "libtorch", "libtorch_cpu", "libtorch_cuda")
 TOOLKIT = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-runtime", "nvidia-cuda-cccl")
 MATH = ("nvidia-cublas", "nvidia-cusparse", "nvidia-cusolver", "nvidia-curand", "nvidia-cufft")
-_CUDA = "nvidia/cu13/"
+_CUDA = f"{CUDA_FOLDER}/"
 _PROGRAMS = (f"{_CUDA}bin/", f"{_CUDA}nvvm/bin/")
 
 

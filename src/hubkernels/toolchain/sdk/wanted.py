@@ -21,14 +21,14 @@ class Wanted:
 def wanted_sdks(variants: Iterable[AnyVariant], platform: Platform) -> Wanted:
     """The SDKs of the variants for a platform. Python files alone need none."""
     compiled = [each for each in variants if not isinstance(each, NoarchVariant) and each.platform == platform]
-    names = {name for variant in compiled for name in _names(variant)}
+    names = {name for variant in compiled for name in sdk_names(variant)}
     strange = {each.backend.name for each in compiled if each.backend.name not in {"cpu", "cuda"}}
     left_out = tuple(f"{backend}: no SDK of it is made here" for backend in sorted(strange))
     return Wanted(tuple(sorted(names)), str(platform), left_out)
 
 
-def _names(variant: Variant) -> Iterator[SdkName]:
-    """torch's own headers ask for those of the math libraries; the stable ABI's do not."""
+def sdk_names(variant: Variant) -> Iterator[SdkName]:
+    """Those of one variant: torch's own headers ask for those of the math libraries, the stable ABI's do not."""
     yield SdkName("torch", variant.torch.minor, str(variant.platform))
     if variant.backend.name == "cuda" and variant.backend_version:
         yield SdkName("cuda", variant.backend_version.minor, str(variant.platform))

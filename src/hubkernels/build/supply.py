@@ -1,0 +1,107 @@
+"""What there is to build with: SDKs that toolchain.lock pins, and for what it lacks, what is installed here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from hubkernels.host.machine import Machine, TorchSdk, torch_at
+from hubkernels.model.sdk import CUDA_FOLDER, SdkName
+from hubkernels.model.variant import Variant
+from hubkernels.model.version import Version
+from hubkernels.toolchain.compiler import Compiler
+from hubkernels.toolchain.nvcc import Nvcc
+from hubkernels.toolchain.sdk.pinned import Pinned
+from hubkernels.toolchain.sdk.wanted import sdk_names
+
+
+@dataclass(frozen=True)
+class Programs:
+    """What is looked for on the machine, once it is asked for.
+
+    installed: its nvcc. at: the nvcc of a path. codes: what an nvcc compiles for, as it says itself. compiler: that of
+    the host, None where there is none.
+    """
+
+    installed: Callable[[], Nvcc | None] = lambda: None
+    at: Callable[[str], Nvcc | None] = lambda _: None
+    codes: Callable[[Nvcc], Collection[str]] = lambda _: ()
+    compiler: Callable[[], Compiler | None] = lambda: None
+
+
+class Supply:
+    """Headers and compilers by variant. why_none: why no device is compiled for at all, whatever is at hand."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        pinned: Pinned | None = None,
+        programs: Programs | None = None,
+        why_none: str | None = None,
+    ) -> None:
+        self.machine = machine
+        self.pinned = pinned or Pinned()
+        self.why_none = why_none
+        self._programs = programs or Programs()
+        self._nvccs: dict[str, Nvcc | None] = {}
+        self._codes: dict[str, Collection[str]] = {}
+
+    def waits(self, kind: str, version: Version) -> bool:
+        """Whether an SDK is pinned and not fetched yet: what it can do is not known."""
+        return self.pinned.waits(self._name(kind, version))
+
+    def pins(self, kind: str, version: Version) -> bool:
+        return self.pinned.get(self._name(kind, version)) is not None
+
+    def torch(self, variant: Variant) -> TorchSdk | None:
+        """The headers for a variant: pinned ones, else those of the installed torch, which may not fit."""
+        root = self._root("torch", variant.torch)
+        return torch_at(root / "torch") if root else self.machine.torch
+
+    def nvcc(self, release: Version) -> Nvcc | None:
+        """The nvcc for a release: the pinned one, else the machine's, which may be of another release."""
+        root = self._root("cuda", release)
+        path = str(root / CUDA_FOLDER / "bin/nvcc") if root else ""
+        if path not in self._nvccs:
+            self._nvccs[path] = self._programs.at(path) if path else self._programs.installed()
+        return self._nvccs[path]
+
+    def codes(self, nvcc: Nvcc) -> Collection[str]:
+        if nvcc.path not in self._codes:
+            self._codes[nvcc.path] = self._programs.codes(nvcc)
+        return self._codes[nvcc.path]
+
+    def compiler(self) -> Compiler | None:
+        return self._programs.compiler()
+
+    def math(self, release: Version) -> Path | None:
+        """The folder of headers of the math libraries, where those are pinned."""
+        root = self._root("cuda-math", release)
+        return root / CUDA_FOLDER / "include" if root else None
+
+    def newest_torch(self) -> TorchSdk | None:
+        """The installed torch, else the newest that is pinned, fetched if need be: for what no variant is asked of."""
+        pinned = [name for name in self.pinned.names() if name.kind == "torch"]
+        if self.machine.torch or not pinned:
+            return self.machine.torch
+        return torch_at(self.pinned.fetch(pinned[-1]) / "torch")
+
+    def fetch(self, variants: Iterable[Variant]) -> bool:
+        """Bring what is pinned for variants; tells whether anything had to be."""
+        wanted = dict.fromkeys(name for variant in variants for name in sdk_names(variant))
+        lacking = [name for name in wanted if self.pinned.waits(name)]
+        for name in lacking:
+            self.pinned.fetch(name)
+        return bool(lacking)
+
+    def trees(self, variant: Variant) -> dict[str, str]:
+        """The pinned SDKs of a variant, by their hashes."""
+        found = ((name, self.pinned.get(name)) for name in sdk_names(variant))
+        return {f"{name.kind} {name.version}": sdk.tree for name, sdk in found if sdk}
+
+    def _name(self, kind: str, version: Version) -> SdkName:
+        return SdkName(kind, version.minor, str(self.machine.platform))
+
+    def _root(self, kind: str, version: Version) -> Path | None:
+        return self.pinned.root(self._name(kind, version))
