@@ -10,7 +10,7 @@ import pytest
 from hubkernels.build.archs import compiled_archs, device_archs, left_out
 from hubkernels.build.plan import Inputs, plan
 from hubkernels.build.scan import ScannedSource
-from hubkernels.build.settings import DEVICE_COMPILE, Settings, device_threads, limit_jobs
+from hubkernels.build.settings import DEVICE_COMPILE, Settings, device_threads, limit_jobs, usual_need
 from hubkernels.build.sources import Source
 from hubkernels.config.variant_table import load_variant_table
 from hubkernels.model.arch import FAMILIES
@@ -151,7 +151,7 @@ def test_threads_change_the_command_and_not_the_object() -> None:
 def test_memory_limits_threads_and_jobs() -> None:
     settings = Settings(jobs=8, memory=4 * DEVICE_COMPILE)
     assert device_threads(settings) == 4
-    jobs, why = limit_jobs(settings, 8, stable_abi=True, device_threads=4)
+    jobs, why = limit_jobs(settings, [usual_need(stable_abi=True, device_threads=4)] * 8)
     assert (jobs, why) == (
         1,
         "1 command at a time instead of 8: 4.0 GB of memory may be used, and a compile with "

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from hubkernels.build.settings import Settings, limit_jobs
+from hubkernels.build.settings import Need, Settings, limit_jobs, usual_need
 from hubkernels.cli import options
 from hubkernels.host.memory import free_memory
 from hubkernels.model.size import parse_size
@@ -28,12 +28,12 @@ GB = 10**9
     ],
 )
 def test_memory_limits_the_jobs(jobs: int, memory: int | None, steps: int, stable: bool, expected: int) -> None:  # noqa: FBT001 - a parameter of the table
-    allowed, why = limit_jobs(Settings(jobs, memory), steps, stable_abi=stable)
+    allowed, why = limit_jobs(Settings(jobs, memory), [usual_need(stable_abi=stable)] * steps)
     assert (allowed, why is None) == (expected, expected == jobs)
 
 
 def test_the_reason_names_the_figures_and_the_options() -> None:
-    _, why = limit_jobs(Settings(16, 6 * GB), 8, stable_abi=False)
+    _, why = limit_jobs(Settings(16, 6 * GB), [usual_need(stable_abi=False)] * 8)
     assert why == (
         "2 commands at a time instead of 8: 6.0 GB of memory may be used, and a compile with all of torch's headers "
         "takes up to 2.5 GB (--memory, --jobs)"
@@ -41,7 +41,17 @@ def test_the_reason_names_the_figures_and_the_options() -> None:
 
 
 def test_one_step_is_never_limited() -> None:
-    assert limit_jobs(Settings(16, 0), 1, stable_abi=False) == (1, None)
+    assert limit_jobs(Settings(16, 0), [usual_need(stable_abi=False)]) == (1, None)
+
+
+def test_one_heavy_source_limits_what_runs_beside_it_and_no_more() -> None:
+    heavy, light = Need(5 * GB, "a.cu, as measured,"), Need(GB // 2, "the stable ABI's headers")
+    allowed, why = limit_jobs(Settings(8, 6 * GB), [light] * 6 + [heavy])
+    assert allowed == 3
+    assert why == (
+        "3 commands at a time instead of 7: 6.0 GB of memory may be used, and a compile with a.cu, as measured, "
+        "takes up to 5 GB (--memory, --jobs)"
+    )
 
 
 @pytest.mark.parametrize(

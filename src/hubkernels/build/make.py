@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +12,12 @@ from typing import Any
 from hubkernels import __version__
 from hubkernels.build.abi import demangled, require_archs, require_portable
 from hubkernels.build.bundle import publish, stage
+from hubkernels.build.peaks import Peaks
 from hubkernels.build.places import Places
 from hubkernels.build.planner import Planner, toolchain_facts
 from hubkernels.build.report import Report
 from hubkernels.build.run import STUBS, Workplace, keep_outputs, run_steps, take
-from hubkernels.build.settings import limit_jobs
+from hubkernels.build.settings import Need, limit_jobs, usual_need
 from hubkernels.build.work import locked
 from hubkernels.errors import HubkernelsError, InputError, Problem
 from hubkernels.host.git import git_state
@@ -78,11 +79,13 @@ class Job:
             return
         self.planner.tools(self.variant).write_stubs(scratch / STUBS)
         try:
-            run_steps(self.plan, steps, self._workplace(scratch, len(steps)), self.report)
+            run_steps(self.plan, steps, self._workplace(scratch, steps), self.report)
         except BaseException:  # an interrupt, a reader of what is told that has gone
             with suppress(HubkernelsError):
                 self._keep(self._sure(steps), scratch)
             raise
+        finally:
+            self._peaks.keep(steps, scratch)
 
     def _keep(self, steps: Iterable[Step], scratch: Path) -> None:
         keep_outputs(steps, scratch, self.planner.store, self.report)
@@ -94,11 +97,22 @@ class Job:
         doubtful = self.planner.doubtful(self.package, self.variant)
         return [step for step in steps if step.verb == "compile" and step.subject not in doubtful]
 
-    def _workplace(self, scratch: Path, steps: int) -> Workplace:
-        settings = self.planner.settings
+    @property
+    def _peaks(self) -> Peaks:
+        return Peaks(self.planner.store, self.plan, self.planner.tools(self.variant))
+
+    def _needs(self, steps: Iterable[Step]) -> list[Need]:
+        """The memory that each step may take."""
         stable = isinstance(self.variant, Variant) and self.variant.stable_abi
-        threads = self.planner.tools(self.variant).threads if any(step.told for step in self.plan.steps) else 0
-        jobs, why = limit_jobs(settings, steps, stable_abi=stable, device_threads=threads)
+        threads, peaks = self.planner.tools(self.variant).threads, self._peaks
+        return [
+            peaks.need(step, usual_need(stable_abi=stable, device_threads=threads if step.told else 0))
+            for step in steps
+        ]
+
+    def _workplace(self, scratch: Path, steps: Sequence[Step]) -> Workplace:
+        settings = self.planner.settings
+        jobs, why = limit_jobs(settings, self._needs(steps))
         if why:
             self.report(why)
         around = (self.package.root, self.places.work, scratch, jobs, self.planner.environment)

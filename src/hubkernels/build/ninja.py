@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from io import StringIO
 
 from ninja.ninja_syntax import Writer, escape
 
+from hubkernels.build import measured
+from hubkernels.build.peaks import SUFFIX
 from hubkernels.build.report import Progress
 from hubkernels.model.plan import Step
 
 STATUS = "\x1f%f/%t "
 """NINJA_STATUS: a control character no compiler prints, then finished and total."""
+
+
+_MEASURED = shlex.join((sys.executable, "-ISs", measured.__file__))
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,7 @@ def _shell(step: Step) -> str:
     part = f"{output}.part"  # of a folder that no other build shares; nvcc writes this name down in the object
     words = [shlex.quote(word) for word in step.command]
     words[step.target] = part
-    return f"{' '.join(words)} && mv -f {part} {output} || {{ rm -f {part}; exit 1; }}"
+    return f"{_MEASURED} {output}{SUFFIX} {' '.join(words)} && mv -f {part} {output} || {{ rm -f {part}; exit 1; }}"
 
 
 def read_output(lines: Iterable[str]) -> Iterator[Progress | FailedStep | str]:

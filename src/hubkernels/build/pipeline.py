@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -62,14 +62,15 @@ class Builder:
     def decide(self, package: Package) -> Decisions:
         return select(package, self.rows, self.planner.supply())
 
-    def lock_where_none(self, packages: Iterable[Package]) -> tuple[str, ...]:
+    def lock_where_none(self, packages: Iterable[Package], tags: Collection[str] = ()) -> tuple[str, ...]:
         """Write toolchain.lock where there is none, by what the package index has; tells what it has not, and why.
 
-        An index that cannot be asked is no error: what is installed here may do.
+        tags: variants that are built; all if there are none. An index that cannot be asked is no error: what is
+        installed here may do.
         """
         if self.settings.system or self.sdks.lock.exists():
             return ()
-        wanted = self.wanted(packages)
+        wanted = self.wanted(packages, tags)
         if not wanted.names:
             return ()
         try:
@@ -86,12 +87,12 @@ class Builder:
         self.sdks = replace(self.sdks, lock=lock, others=(store, *self.sdks.others))
         self.planner.pin(self.sdks.pinned())
 
-    def wanted(self, packages: Iterable[Package]) -> Wanted:
-        """The SDKs of the variants that packages declare, built here or not."""
+    def wanted(self, packages: Iterable[Package], tags: Collection[str] = ()) -> Wanted:
+        """The SDKs of the variants that packages declare, built here or not, or of those with a tag."""
         decisions = [self.decide(package) for package in packages]
         variants = [variant for each in decisions for variant in each.accepted]
         variants += [each.variant for decided in decisions for each in decided.rejected if not each.of_package]
-        return wanted_sdks(variants, self.machine.platform)
+        return wanted_sdks([each for each in variants if not tags or each.tag in tags], self.machine.platform)
 
     def tools(self, variant: AnyVariant | None = None) -> Toolchain:
         return self.planner.tools(variant)

@@ -60,7 +60,8 @@ class ProjectSdks:
         """What the lock pins, to build with; nothing where there is none."""
         if not self.lock.is_file():
             return Pinned(lacking=f", and there is no {LOCK}: `kernel-builder toolchain lock` writes one")
-        return Pinned(self.read(), self.store, self.maker, f", and {LOCK} pins none")
+        lacking = f", and {LOCK} pins none: `kernel-builder toolchain lock` adds what the index has"
+        return Pinned(self.read(), self.store, self.maker, lacking)
 
     def write(self, sdks: Iterable[LockedSdk]) -> None:
         write_atomically(self.lock, lock_text(sdks).encode())

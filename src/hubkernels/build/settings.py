@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import accumulate
 
 STABLE_COMPILE = 500_000_000
 FULL_COMPILE = 2_500_000_000
@@ -38,24 +40,39 @@ def device_threads(settings: Settings) -> int:
     return settings.jobs if settings.memory is None else max(1, min(settings.jobs, settings.memory // DEVICE_COMPILE))
 
 
-def limit_jobs(settings: Settings, steps: int, *, stable_abi: bool, device_threads: int = 0) -> tuple[int, str | None]:
+@dataclass(frozen=True, order=True)
+class Need:
+    """Bytes that one command may take, and of what, in words."""
+
+    size: int
+    what: str
+
+
+def usual_need(*, stable_abi: bool, device_threads: int = 0) -> Need:
+    """What a command may take of which nothing is known. device_threads: how many architectures nvcc compiles for."""
+    if device_threads:
+        many = "" if device_threads == 1 else f" for {device_threads} architectures at a time"
+        return Need(device_threads * DEVICE_COMPILE, f"nvcc{many}")
+    if stable_abi:
+        return Need(STABLE_COMPILE, "the stable ABI's headers")
+    return Need(FULL_COMPILE, "all of torch's headers")
+
+
+def limit_jobs(settings: Settings, needs: Collection[Need]) -> tuple[int, str | None]:
     """Commands at a time that the memory allows, at least one, and the reason where that is fewer than could run.
 
-    device_threads: the most architectures that one command compiles for at a time.
+    needs: of each command. Whichever run together, they take no more than the largest of them.
     """
-    wanted = min(settings.jobs, max(steps, 1))
-    of_host = STABLE_COMPILE if stable_abi else FULL_COMPILE
-    each = max(of_host, device_threads * DEVICE_COMPILE)
-    if settings.memory is None or settings.memory // each >= wanted:
+    wanted = min(settings.jobs, max(len(needs), 1))
+    largest = sorted(needs, reverse=True)[:wanted]
+    together = list(accumulate(need.size for need in largest))
+    if settings.memory is None or not together or together[-1] <= settings.memory:
         return settings.jobs, None
-    allowed = max(settings.memory // each, 1)
+    allowed = max(sum(size <= settings.memory for size in together), 1)
     if allowed == wanted:
         return allowed, None
     many = "commands" if allowed > 1 else "command"
-    headers = "the stable ABI's headers" if stable_abi else "all of torch's headers"
-    if each > of_host:
-        headers = "nvcc" if device_threads == 1 else f"nvcc for {device_threads} architectures at a time"
     return allowed, (
-        f"{allowed} {many} at a time instead of {wanted}: {settings.memory / 1e9:.1f} GB of "
-        f"memory may be used, and a compile with {headers} takes up to {each / 1e9:g} GB (--memory, --jobs)"
+        f"{allowed} {many} at a time instead of {wanted}: {settings.memory / 1e9:.1f} GB of memory may be used, and "
+        f"a compile with {largest[0].what} takes up to {largest[0].size / 1e9:.2g} GB (--memory, --jobs)"
     )
