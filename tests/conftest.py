@@ -14,6 +14,8 @@ import pytest
 from hubkernels.cli import main
 
 REPOSITORY = Path(__file__).parent.parent
+OWN_CACHE = os.environ.get("HUBKERNELS_CACHE")
+"""The cache that the user named, which what was built of the repository itself is in, or the usual one."""
 CPU_VARIANT = f"torch-stable-abi210-cpu-{os.uname().machine}-linux"
 """Of our own packages, which have others where nvcc is."""
 

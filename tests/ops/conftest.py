@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from hubkernels.cli import main
-from tests.conftest import CPU_VARIANT, REPOSITORY
+from tests.conftest import CPU_VARIANT, OWN_CACHE, REPOSITORY
 from tests.ops.tiers import OPS, need_tier, saved_results
 
 COMPILERS = ["clang++", *(["g++-11"] if os.environ.get("HUBKERNELS_TEST_ALL") else [])]
@@ -28,7 +28,10 @@ def artifacts() -> Path:
     """The folder of the artifacts of all packages, up to date; the sanitizers' tests name theirs."""
     if made := os.environ.get("HUBKERNELS_TEST_ARTIFACTS"):
         return Path(made)
-    assert main(["build", "--project", str(REPOSITORY), "--variant", CPU_VARIANT]) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HUBKERNELS_CACHE", OWN_CACHE) if OWN_CACHE else patch.delenv("HUBKERNELS_CACHE")
+        command = ["build", "--project", str(REPOSITORY), "--variant", CPU_VARIANT, "--toolchain", "locked"]
+        assert main(command) == 0
     return REPOSITORY / "build"
 
 

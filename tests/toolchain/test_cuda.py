@@ -396,7 +396,7 @@ __attribute__((visibility("default"))) int TORCH_EXTENSION_NAME(void** s) {
 
 def test_our_own_sources_compile_without_a_warning(tmp_path: Path) -> None:
     """For one architecture; nvcc has no -Wextra that its own generated code would pass."""
-    builder = Builder(load_project(REPOSITORY), os.environ, Settings(jobs=2))
+    builder = Builder(load_project(REPOSITORY), os.environ, Settings(jobs=2, system=True))
     package = next(package for package in builder.project.packages if package.name == "rms-norm")
     (variant,) = (v for v in builder.decide(package).accepted if v.tag == TAG)
     for step in builder.plan(package, variant).steps:

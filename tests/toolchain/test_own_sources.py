@@ -26,7 +26,7 @@ from tests.conftest import REPOSITORY
 
 pytest.importorskip("torch", reason="builds take the headers of an installed torch")
 
-HERE = Builder(load_project(REPOSITORY), os.environ, Settings(jobs=2))
+HERE = Builder(load_project(REPOSITORY), os.environ, Settings(jobs=2, system=True))
 TARGETS = [
     (package, variant)
     for package in HERE.project.packages
@@ -58,7 +58,7 @@ class Compiled:
 
 @pytest.fixture(scope="session")
 def compiled(compiler: str, tmp_path_factory: pytest.TempPathFactory) -> Compiled:
-    builder = Builder(HERE.project, {**os.environ, "CXX": compiler}, Settings(jobs=2))
+    builder = Builder(HERE.project, {**os.environ, "CXX": compiler}, Settings(jobs=2, system=True))
     plans = tuple(builder.plan(package, variant) for package, variant in TARGETS)
     made = Compiled(builder, plans, tmp_path_factory.mktemp("objects"), {})
 
