@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hubkernels.config import load_project
-from hubkernels.errors import InputError
+from hubkernels.errors import EnvironmentLacksError, InputError
 from hubkernels.hub.card import CardFacts
 from hubkernels.hub.card_template import card_of
 from hubkernels.hub.described import describe
@@ -197,6 +198,18 @@ def test_front_matter_that_is_none_is_refused(package: Package) -> None:
     (package.root / "CARD.md").write_text("---\na: b\nlicense: [\n---\n# card\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"front matter of CARD\.md, filled, is no YAML(.|\n)*CARD\.md:4"):
         card_of(package)(facts())
+
+
+def test_front_matter_that_cannot_be_looked_at_is_not_passed_over(
+    package: Package, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It used to be, where PyYAML was missing."""
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    (package.root / "CARD.md").write_text("---\nlicense: mit\n---\n# card\n", encoding="utf-8")
+    with pytest.raises(EnvironmentLacksError, match=r"front matter of CARD\.md(.|\n)*PyYAML(.|\n)*pip install"):
+        card_of(package)(facts())
+    (package.root / "CARD.md").write_text("# card\n", encoding="utf-8")
+    assert card_of(package)(facts()) == "# card\n"
 
 
 def test_a_card_of_its_own_is_a_file_of_the_project(package: Package, tmp_path: Path) -> None:
