@@ -685,9 +685,11 @@ def test_a_backslash_in_a_file_name_is_refused_by_us(project: Path) -> None:
 _SPY = """
 import os
 from pathlib import Path
+given = dict(word.split("=", 1) for word in Path("/proc/self/environ").read_text().split("\\0") if "=" in word)
 Path(os.environ["SPY"]).write_text("\\n".join((
-    *(f"{name}={os.environ.get(name)}" for name in ("HF_TOKEN", "HF_TOKEN_PATH", "HUBKERNELS_SIGN_PASSWORD")),
-    f"secrets {b'hf_ci' in Path('/proc/self/environ').read_bytes()}",
+    *(f"{name}={os.environ.get(name)}" for name in ("HF_TOKEN", "HUBKERNELS_SIGN_PASSWORD")),
+    f"secrets {'hf_ci' in str(given)}",
+    f"file {any(os.path.exists(p) for p in (given.get('HF_TOKEN_PATH', ''), given.get('HF_HOME', '') + '/token'))}",
     f"token {__import__('huggingface_hub').get_token()}",
     f"offline {__import__('huggingface_hub').constants.HF_HUB_OFFLINE}",
 )))
@@ -697,13 +699,16 @@ Path(os.environ["SPY"]).write_text("\\n".join((
 def test_who_runs_what_came_back_has_no_token_and_no_hub(
     serve: Serve, project: Path, publish: Publish, cli: Cli, tmp_path: Path
 ) -> None:
+    """Nor does its environment, at the start or later, tell the place of a token that was left by a login."""
     change(project, cli, "__init__.py", _SPY)
-    (tmp_path / "token").write_text(CI)
+    (tmp_path / "hf").mkdir()
+    for place in ("token", "hf/token"):
+        (tmp_path / place).write_text(CI)
     told = {"SPY": str(tmp_path / "spied"), "HF_TOKEN_PATH": str(tmp_path / "token"), "HUBKERNELS_SIGN_PASSWORD": CI}
     assert publish(serve(), project, back=True, **told).code == 0
     assert (tmp_path / "spied").read_text().splitlines() == [
-        *("HF_TOKEN=None", "HF_TOKEN_PATH=None", "HUBKERNELS_SIGN_PASSWORD=None"),
-        *("secrets False", "token None", "offline True"),
+        *("HF_TOKEN=None", "HUBKERNELS_SIGN_PASSWORD=None"),
+        *("secrets False", "file False", "token None", "offline True"),
     ]
 
 
