@@ -682,6 +682,21 @@ def test_a_backslash_in_a_file_name_is_refused_by_us(project: Path) -> None:
         read_offer({CPU: artifact})
 
 
+def test_what_no_commit_is_known_of_is_published_with_a_warning(
+    serve: Serve, project: Path, publish: Publish, cli: Cli
+) -> None:
+    """Once, whatever the number of variants. It used to go without a word, and `verify` found it out."""
+    shutil.rmtree(project / ".git")
+    shutil.rmtree(project / "build")
+    assert cli("build", "--project", project).code == 0
+    ran = publish(serve(), project)
+    assert ran.code == 0, ran.err
+    what = "warning: no git commit is known for the sources of my-table: `verify` cannot build again what is published"
+    hint = "commit the sources to git and build again, then publish"
+    assert ran.err.count("warning: ") == 1
+    assert f"{what}\n  --> {project}\n  hint: {hint}\n" in ran.err
+
+
 _SPY = """
 import os
 from pathlib import Path

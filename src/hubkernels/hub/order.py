@@ -40,6 +40,17 @@ def ask_ahead(orders: Iterable[Order]) -> None:
     gathered(_ask, orders)
 
 
+def untraced(orders: Iterable[Order]) -> tuple[Problem, ...]:
+    """A warning, one for all of them, where it is known of no commit what was built of it."""
+    found = tuple(each for each in orders if not all(variant.traced for variant in each.publication.variants))
+    if not found:
+        return ()
+    names = ", ".join(each.package.name for each in found)
+    what = f"no git commit is known for the sources of {names}: `verify` cannot build again what is published"
+    hint = "commit the sources to git and build again, then publish"
+    return (Problem(what, str(found[0].builder.project.root), hint),)
+
+
 def _ask(order: Order) -> None:
     if not (order.wishes.dry_run or order.wishes.as_pull_request):
         order.remote.insist_on_right()

@@ -9,7 +9,7 @@ from hubkernels.errors import CheckFailedError, Problem
 from hubkernels.hub.deliver import Delivery, load_back, send, show_card
 from hubkernels.hub.lock import lock
 from hubkernels.hub.lock_files import write_lock
-from hubkernels.hub.order import Order, ask_ahead, make_orders
+from hubkernels.hub.order import Order, ask_ahead, make_orders, untraced
 from hubkernels.model.lock import LOCK as LOCK_FILE
 from hubkernels.model.project import KernelDependency
 from hubkernels.release.gates import cases
@@ -23,6 +23,7 @@ def publish(release: Release) -> Iterator[Taken]:
     with stopping_at(PUBLISH, release.names, _repeat(*release.names)):
         orders = _orders(release)
         ask_ahead(orders)
+    yield Taken((), untraced(orders))
     done = []
     for order in orders:
         delivery = yield from _deliver(release, order)
