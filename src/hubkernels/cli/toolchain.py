@@ -100,22 +100,30 @@ def fetch(project: ProjectFolder = HERE, json: Json = False) -> None:
 @app.command("list")
 def list_sdks(project: ProjectFolder = HERE, json: Json = False) -> None:
     """Tell what toolchain.lock pins, and what the store has."""
+    from hubkernels.model.size import size_text  # noqa: PLC0415 - `--help` does without
+
     file = _lock_file(project)
-    locked = _read(file) if file.is_file() else ()
-    stored = {each.sdk.tree: each for each in _store(file).stored()}
+    locked = _read(file) if _note_without(file) else ()
+    sizes = {each.sdk.tree: (each.sdk, each.size()) for each in _store(file).stored()}
     pinned = {sdk.tree for sdk in locked}
-    rows = [(sdk, "locked", sdk.tree in stored) for sdk in locked]
-    rows += [(each.sdk, "not in this lock", True) for tree, each in sorted(stored.items()) if tree not in pinned]
+    rows = [(sdk, "locked", sizes[sdk.tree][1] if sdk.tree in sizes else None) for sdk in locked]
+    rows += [(sdk, "not in this lock", size) for tree, (sdk, size) in sorted(sizes.items()) if tree not in pinned]
     if json:
-        say_json([{**_as_json(sdk), "locked": sdk.tree in pinned, "stored": there} for sdk, _, there in rows])
-    else:
-        columns([_row(sdk, why, "in the store" if there else "not fetched") for sdk, why, there in rows])
+        told = [({"locked": sdk.tree in pinned, "stored": size is not None}, sdk, size) for sdk, _, size in rows]
+        say_json([{**_as_json(sdk), **state, "stored-bytes": size} for state, sdk, size in told])
+        return
+    lines = [
+        _row(sdk, why, "not fetched" if size is None else f"{size_text(size)} in the store") for sdk, why, size in rows
+    ]
+    columns(lines) if lines else say("nothing is in the store")
 
 
 @app.command("verify")
 def verify(project: ProjectFolder = HERE, json: Json = False) -> None:
     """Read every file in the store: what is not as it was made is named and removed."""
-    store = _store(_lock_file(project)).own()
+    file = _lock_file(project)
+    _note_without(file)
+    store = _store(file).own()
     problems, sound = [], []
     for stored in list(store.stored()):
         if damaged := store.damage(stored):
@@ -129,7 +137,8 @@ def verify(project: ProjectFolder = HERE, json: Json = False) -> None:
     if json:
         say_json([_as_json(stored.sdk) for stored in sound])
     else:
-        columns([_row(stored.sdk, "as it was made") for stored in sound])
+        rows = [_row(stored.sdk, "as it was made") for stored in sound]
+        columns(rows) if rows else say("nothing is in the store")
 
 
 @app.command("prune")
@@ -194,6 +203,14 @@ def _lock_file(project: Path) -> Path:
     return project / LOCK
 
 
+def _note_without(file: Path) -> bool:
+    """Whether there is a lock; where there is none, that is told: what a verb prints then is of the store alone."""
+    there = file.is_file()
+    if not there:
+        note(f"there is no {file.name} in {file.parent}: `kernel-builder toolchain lock` writes one")
+    return there
+
+
 def _read(file: Path) -> tuple[LockedSdk, ...]:
     from hubkernels.host.files import read_regular  # noqa: PLC0415 - `--help` does without
     from hubkernels.model.sdk import read_lock  # noqa: PLC0415
@@ -248,4 +265,5 @@ def _row(sdk: LockedSdk, *state: str) -> tuple[str, ...]:
     from hubkernels.model.size import size_text  # noqa: PLC0415 - `--help` does without
 
     releases = ", ".join(sorted({wheel.release for wheel in sdk.wheels}))
-    return (str(sdk.name), f"of {releases}", size_text(sum(wheel.size for wheel in sdk.wheels)), *state)
+    wheels = size_text(sum(wheel.size for wheel in sdk.wheels))
+    return (str(sdk.name), releases, f"of wheels of {wheels}", *state)
