@@ -118,7 +118,7 @@ def test_of_an_archive_with_damage_nothing_is_unpacked(folder: Path, tmp_path: P
     with pytest.raises(CheckFailedError, match=r"org/my-kernel is damaged: ") as raised:
         unpack(archive, tmp_path / "in")
     assert raised.value.problems[0].where == str(tmp_path / "x.tar")
-    assert not list((tmp_path / "in/kernels").iterdir())
+    assert not (tmp_path / "in").exists()
 
 
 @pytest.mark.parametrize("gc", [False, True])

@@ -40,6 +40,12 @@ _PARTS = re.compile(
 """What is carried of a repository: neither its config nor hooks, which git would obey."""
 
 
+_SERVED = (
+    "stop it, pack, and start it again; or `kernel-builder hub pull` from it into another folder, what a lock names, "
+    "and pack that"
+)
+
+
 class Member(NamedTuple):
     size: int
     sha256: str
@@ -63,7 +69,7 @@ def pack(folder: Path, file: Path) -> Carried:
         raise InputError(Problem("there is no such folder", str(folder), "`kernel-builder hub pull` makes one"))
     with disk_errors(file):
         target = place_to_write(file)
-    with opened(folder) as hub:
+    with opened(folder, _SERVED) as hub:
         for place in _repositories(folder):
             repo, _ = _place(f"{place.relative_to(folder).as_posix()}/hub.json")
             _check(place, repo, hub, str(place), "nothing was packed: delete it and pull it again, or take a copy")
