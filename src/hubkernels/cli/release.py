@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,6 +26,7 @@ from hubkernels.cli.publish import (
     NoCard,
     OutputJson,
     Private,
+    RepoId,
     Sign,
     SignKey,
     chosen_signer,
@@ -49,6 +51,7 @@ def release(  # noqa: PLR0913, PLR0917 - one parameter an option
     plan: Plan = False,
     dry_run: DryRun = False,
     allow_dirty: AllowDirty = False,
+    repo_id: RepoId = None,
     private: Private = False,
     sign: Sign = False,
     sign_key: SignKey = None,
@@ -71,7 +74,14 @@ def release(  # noqa: PLR0913, PLR0917 - one parameter an option
     refuse_unwritable(output_json)
     builder, target = open_target(project, packages, settings(jobs, memory))
     signer = chosen_signer(sign_key, keyless=sign)
-    wishes = Wishes(private=private, allow_dirty=allow_dirty, signer=signer, dry_run=dry_run, with_card=not no_card)
+    wishes = Wishes(
+        repo_id=repo_id,
+        private=private,
+        allow_dirty=allow_dirty,
+        signer=signer,
+        dry_run=dry_run,
+        with_card=not no_card,
+    )
     gates = WITH_BENCH if bench else GATES
     asked = Release(builder, target.packages, wishes, gates, remote_of(), report, target.named, tuple(trust or ()))
     events = [look_ahead(asked)] if plan else carry_out(asked)
@@ -89,6 +99,8 @@ def release(  # noqa: PLR0913, PLR0917 - one parameter an option
         return _fail(ended.stop, repeat, json=json)
     if not (json or plan):
         say(status.replace("_", " "))
+        for command in summary["next"]:
+            say(f"  next: {command}")
     return 0
 
 
@@ -126,8 +138,17 @@ def _summary(ended: Ended, status: str, repeat: str) -> dict[str, Any]:
         "status": status,
         "failed": failed,
         "steps": steps,
+        "next": _next(ended),
         "published": [each.to_json() for each in ended.deliveries],
     }
+
+
+def _next(ended: Ended) -> list[str]:
+    """What fetches and looks at what was released: its lock is none that these verbs take by themselves."""
+    from hubkernels.release.steps import LOCK  # noqa: PLC0415 - `--help` does without
+
+    locks = [shlex.quote(each.why) for each in ended.steps if (each.step, each.state) == (LOCK, "ok")]
+    return [f"kernel-builder {verb} --lock {lock}" for lock in locks for verb in ("prefetch", "audit")]
 
 
 def _fail(stop: Stop, repeat: str, *, json: bool) -> int:

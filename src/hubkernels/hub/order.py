@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hubkernels.build.pipeline import Builder
-from hubkernels.errors import InputError, Problem, gathered
-from hubkernels.hub.prepare import Wishes, prepare, repository_of
+from hubkernels.errors import Problem, gathered
+from hubkernels.hub.prepare import Wishes, prepare, refuse_shared_repository, repository_of
 from hubkernels.hub.publish import Publication, preview
 from hubkernels.hub.remote import Remote
 from hubkernels.hub.show import Sheet, prepare_card
@@ -29,9 +29,7 @@ class Order:
 def make_orders(builder: Builder, packages: Iterable[Package], wishes: Wishes) -> tuple[Order, ...]:
     """Asks no Hub. Raises whatever there is against publishing any of these, of all at once."""
     chosen = tuple(packages)
-    if wishes.repo_id and len(chosen) > 1:
-        names = ", ".join(package.name for package in chosen)
-        raise InputError(Problem(f"--repo-id is for one package; there are {names}", hint="name one"))
+    refuse_shared_repository(chosen, wishes)
     return gathered(lambda package: _make(builder, package, wishes), chosen)
 
 

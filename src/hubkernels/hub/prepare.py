@@ -59,6 +59,13 @@ def repository_of(package: Package, wishes: Wishes) -> str:
     return found
 
 
+def refuse_shared_repository(packages: Sequence[Package], wishes: Wishes) -> None:
+    """Raises InputError where one repository is named for several packages."""
+    if wishes.repo_id and len(packages) > 1:
+        names = ", ".join(package.name for package in packages)
+        raise InputError(Problem(f"--repo-id is for one package; there are {names}", hint="name one"))
+
+
 def prepare(builder: Builder, package: Package, wishes: Wishes) -> Publication:
     """The artifacts as they are, with every reason against them. Builds nothing.
 

@@ -11,7 +11,7 @@ from hubkernels.build.report import Report
 from hubkernels.check.verdict import Subject
 from hubkernels.errors import InputError, Problem, gathered
 from hubkernels.hub.lock import RemoteOf
-from hubkernels.hub.prepare import Wishes, repository_of
+from hubkernels.hub.prepare import Wishes, refuse_shared_repository, repository_of
 from hubkernels.model.project import Package
 from hubkernels.release.gates import Gate
 from hubkernels.release.passed import Artifacts, Passed, key_of
@@ -43,8 +43,14 @@ class Release:
         return tuple(package.name for package in self.packages)
 
     def insist_on_repositories(self) -> None:
-        """Raises InputError, before an hour of gates, where a package has no place to go to."""
+        """Raises InputError, before an hour of gates, where a package has no place of its own to go to."""
+        refuse_shared_repository(self.packages, self.wishes)
         gathered(lambda package: repository_of(package, self.wishes), self.packages)
+
+    def repeat_publish(self, *words: str) -> str:
+        """The verb, and its words, that does just the publishing."""
+        wished = ("--repo-id", self.wishes.repo_id) if self.wishes.repo_id else ()
+        return " ".join(("publish", *words, *wished))
 
     def subject(self, package: Package) -> Subject:
         return Subject(self.builder, package, self.report)
