@@ -16,6 +16,7 @@ from hubkernels.errors import EnvironmentLacksError, InputError
 from hubkernels.hub.card import CardFacts
 from hubkernels.hub.card_template import card_of
 from hubkernels.hub.described import describe
+from hubkernels.init.scaffold import parse_start, render
 from hubkernels.model.digest import digest_folder, hash_digest
 from hubkernels.model.project import Package
 from tests.conftest import REPOSITORY, Cli, write_noarch
@@ -191,6 +192,17 @@ def test_a_template_that_cannot_be_filled_is_named_with_its_line(package: Packag
     with pytest.raises(InputError, match=r"CARD\.md ") as raised:
         card_of(package)(facts())
     assert BAD[text].removesuffix(": ") in str(raised.value)
+
+
+@pytest.mark.parametrize("owner", ["org/", ""])
+def test_the_card_of_a_new_project_tells_how_to_load_what_was_published(package: Package, owner: str) -> None:
+    """It used to tell of a folder that nobody has who reads it on the Hub."""
+    text = render(parse_start(f"{owner}my-table", "MIT"))["CARD.md"]
+    (package.root / "CARD.md").write_text(text, encoding="utf-8")
+    use, build = card_of(package)(facts()).split("## Build and test")
+    assert f'kernel = kernels.get_kernel("org/my-table", revision="{"0" * 40}")' in use
+    assert "get_local_kernel" not in use
+    assert 'get_local_kernel(Path("build/my-table"))' in build
 
 
 def test_front_matter_that_is_none_is_refused(package: Package) -> None:
