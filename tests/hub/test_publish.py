@@ -697,6 +697,17 @@ def test_what_no_commit_is_known_of_is_published_with_a_warning(
     assert f"{what}\n  --> {project}\n  hint: {hint}\n" in ran.err
 
 
+def test_logs_have_no_progress_bars(serve: Serve, project: Path, publish: Publish, verb: Verb) -> None:
+    """Of the Hub's client: where standard error is no terminal, each step of one used to be a line."""
+    hub = serve(lfs="always")
+    ran = publish(hub, project, "--no-card", back=True)
+    assert ran.code == 0, ran.err
+    fetched = verb(hub, "prefetch", f"{REPO}@{head(hub)}")
+    assert fetched.code == 0, fetched.err
+    assert "it/s" not in ran.err + fetched.err
+    assert "%|" not in ran.err + fetched.err, ran.err + fetched.err
+
+
 _SPY = """
 import os
 from pathlib import Path
