@@ -64,7 +64,8 @@ def release(  # noqa: PLR0913, PLR0917 - one parameter an option
     json: Json = False,
 ) -> int:
     """Build, check, publish and load back: every gate in turn, from the one that failed when it is called again."""
-    from hubkernels.hub.prepare import Wishes  # noqa: PLC0415 - `--help` does without
+    from hubkernels.hub.order import Course  # noqa: PLC0415 - `--help` does without
+    from hubkernels.hub.prepare import Wishes  # noqa: PLC0415
     from hubkernels.release.gates import GATES, WITH_BENCH  # noqa: PLC0415
     from hubkernels.release.pipeline import carry_out  # noqa: PLC0415
     from hubkernels.release.plan import plan as look_ahead  # noqa: PLC0415
@@ -79,11 +80,11 @@ def release(  # noqa: PLR0913, PLR0917 - one parameter an option
         private=private,
         allow_dirty=allow_dirty,
         signer=signer,
-        dry_run=dry_run,
-        with_card=not no_card,
     )
+    course = Course(dry_run=dry_run, with_card=not no_card)
     gates = WITH_BENCH if bench else GATES
-    asked = Release(builder, target.packages, wishes, gates, remote_of(), report, target.named, tuple(trust or ()))
+    trusted = tuple(trust or ())
+    asked = Release(builder, target.packages, wishes, gates, remote_of(), report, target.named, trusted, course)
     events = [look_ahead(asked)] if plan else carry_out(asked)
     ended = gather(events if json else _told(events))
     status = "planned" if plan else "failed" if ended.stop else "would_release" if dry_run else "released"

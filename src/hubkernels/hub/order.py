@@ -15,22 +15,31 @@ from hubkernels.model.project import Package
 
 
 @dataclass(frozen=True)
+class Course:
+    """Which steps are taken. read_back: what was published is loaded. with_card: the card tells of it."""
+
+    dry_run: bool = False
+    read_back: bool = True
+    with_card: bool = True
+
+
+@dataclass(frozen=True)
 class Order:
     """card: None for none."""
 
     builder: Builder
     package: Package
-    wishes: Wishes
+    course: Course
     publication: Publication
     remote: Remote
     card: Sheet | None
 
 
-def make_orders(builder: Builder, packages: Iterable[Package], wishes: Wishes) -> tuple[Order, ...]:
+def make_orders(builder: Builder, packages: Iterable[Package], wishes: Wishes, course: Course) -> tuple[Order, ...]:
     """Asks no Hub. Raises whatever there is against publishing any of these, of all at once."""
     chosen = tuple(packages)
     refuse_shared_repository(chosen, wishes)
-    return gathered(lambda package: _make(builder, package, wishes), chosen)
+    return gathered(lambda package: _make(builder, package, wishes, course), chosen)
 
 
 def ask_ahead(orders: Iterable[Order]) -> None:
@@ -50,13 +59,15 @@ def untraced(orders: Iterable[Order]) -> tuple[Problem, ...]:
 
 
 def _ask(order: Order) -> None:
-    if not (order.wishes.dry_run or order.wishes.as_pull_request):
+    if not (order.course.dry_run or order.publication.as_pull_request):
         order.remote.insist_on_right()
     preview(order.publication, order.remote)
 
 
-def _make(builder: Builder, package: Package, wishes: Wishes) -> Order:
+def _make(builder: Builder, package: Package, wishes: Wishes, course: Course) -> Order:
+    """A proposal is on no branch yet, and the card tells of what is."""
     publication = prepare(builder, package, wishes)
     remote = Remote(repository_of(package, wishes), wishes.repo_type)
-    card = prepare_card(package, publication, remote.repo_id) if wishes.has_card else None
-    return Order(builder, package, wishes, publication, remote, card)
+    has_card = course.with_card and not publication.as_pull_request
+    card = prepare_card(package, publication, remote.repo_id) if has_card else None
+    return Order(builder, package, course, publication, remote, card)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hubkernels.check.verdict import Subject, Verdict
-from hubkernels.hub.order import ask_ahead, make_orders
+from hubkernels.hub.order import ask_ahead
 from hubkernels.release.gates import Gate
 from hubkernels.release.passed import artifacts_in
 from hubkernels.release.publishing import publish
@@ -37,7 +37,7 @@ def _build(release: Release) -> Iterator[Taken]:
 def _look_ahead(release: Release) -> None:
     """What publishing would refuse at the end, an hour of gates later."""
     with stopping_at(PUBLISH, (), release.repeat_publish("--dry-run")):
-        ask_ahead(make_orders(release.builder, [each.package for each in release.subjects()], release.wishes))
+        ask_ahead(release.orders(release.subjects()))
 
 
 def _pass(release: Release, gate: Gate) -> Iterator[Taken]:

@@ -9,7 +9,7 @@ from hubkernels.errors import CheckFailedError, Problem
 from hubkernels.hub.deliver import Delivery, load_back, send, show_card
 from hubkernels.hub.lock import lock
 from hubkernels.hub.lock_files import write_lock
-from hubkernels.hub.order import Order, ask_ahead, make_orders, untraced
+from hubkernels.hub.order import Order, ask_ahead, untraced
 from hubkernels.model.lock import LOCK as LOCK_FILE
 from hubkernels.model.project import KernelDependency
 from hubkernels.release.gates import cases
@@ -23,12 +23,13 @@ def publish(release: Release) -> Iterator[Taken]:
     with stopping_at(PUBLISH, release.names, release.repeat_publish(*release.names)):
         orders = _orders(release)
         ask_ahead(orders)
-    yield Taken((), untraced(orders))
+    if warnings := untraced(orders):
+        yield Taken((), warnings)
     done = []
     for order in orders:
         delivery = yield from _deliver(release, order)
         done.append(delivery)
-    if not release.wishes.dry_run:
+    if not release.course.dry_run:
         yield _lock(release, done)
 
 
@@ -39,7 +40,7 @@ def _orders(release: Release) -> tuple[Order, ...]:
     """
     subjects = release.subjects()
     _refuse_unpassed(release, [(each, artifacts_in(each.folder)) for each in subjects])
-    orders = make_orders(release.builder, [each.package for each in subjects], release.wishes)
+    orders = release.orders(subjects)
     offered = [artifacts_of(order.publication.variants) for order in orders]
     _refuse_unpassed(release, list(zip(subjects, offered, strict=True)))
     return orders
@@ -61,7 +62,7 @@ def _deliver(release: Release, order: Order) -> Generator[Taken, None, Delivery]
     with stopping_at(PUBLISH, (name,), release.repeat_publish(name)):
         done = send(order)
     yield Taken((Step(PUBLISH, name, "ok", done.published.status),), delivery=done)
-    if release.wishes.dry_run:
+    if release.course.dry_run:
         return done
     with stopping_at(READ_BACK, (name,), release.repeat_publish(name)):
         key = _key_of_reading(release, done)
