@@ -15,7 +15,7 @@ from hubkernels.config import load_project
 from hubkernels.errors import EnvironmentLacksError, InputError
 from hubkernels.hub.card import CardFacts
 from hubkernels.hub.card_template import card_of
-from hubkernels.hub.described import describe
+from hubkernels.hub.description import describe
 from hubkernels.init.scaffold import parse_start, render
 from hubkernels.model.digest import digest_folder, hash_digest
 from hubkernels.model.project import Package

@@ -20,7 +20,7 @@ from hubkernels.config.members import BUILD_TOML
 from hubkernels.errors import EnvironmentLacksError, HubkernelsError, InputError, Problem, nearest
 from hubkernels.host.files import read_json_object
 from hubkernels.host.git import check_out
-from hubkernels.hub.hashes import sources_of
+from hubkernels.hub.variant_metadata import sources_of
 from hubkernels.model.artifact import METADATA
 from hubkernels.model.client import GIT_URL
 from hubkernels.model.digest import digest_folder
