@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -239,6 +241,17 @@ def test_an_archive_replaces_no_pipe_and_goes_through_a_link(site: Site, archive
     assert site.cli("hub", "pack", tmp_path / "link", tmp_path / "out").code == 0
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "led-to.tar").read_bytes() == archive.read_bytes()
+
+
+def test_an_archive_is_read_once(archive: Path, tmp_path: Path) -> None:
+    """So it may come through a pipe. It used to be read a second time for its hash."""
+    from hubkernels.hub.archive import unpack  # noqa: PLC0415 - collected without its needs, too
+
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=lambda: (tmp_path / "pipe").write_bytes(archive.read_bytes()), daemon=True)
+    writer.start()
+    carried = unpack(tmp_path / "pipe", tmp_path / "in")
+    assert carried.sha256 == hashlib.sha256(archive.read_bytes()).hexdigest()
 
 
 def test_the_same_folder_gives_the_same_archive(site: Site, archive: Path, tmp_path: Path) -> None:

@@ -36,13 +36,20 @@ class Site:
     clock: Callable[[], datetime] = lambda: datetime.now(timezone.utc)
 
     def account(self, request: Request) -> Account | None:
-        return self.accounts.of(request.headers.get("authorization"), self.clock())
+        return self._account(request, self.clock())
 
     def signed_in(self, request: Request) -> Account:
-        account = self.account(request)
+        return self.signed_in_at(request, self.clock())
+
+    def signed_in_at(self, request: Request, now: datetime) -> Account:
+        """For who goes on to ask what the account may at that moment."""
+        account = self._account(request, now)
         if account is None:
             raise Refusal(401, "this needs a token: set HF_TOKEN")
         return account
+
+    def _account(self, request: Request, now: datetime) -> Account | None:
+        return self.accounts.of(request.headers.get("authorization"), now)
 
     def allow(self, account: Account | None, role: str, owner: str) -> Account:
         return require(account, role, owner, self.clock())
