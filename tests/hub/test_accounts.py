@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+from starlette.requests import Request
 
 from hubkernels.errors import EnvironmentLacksError, InputError
 from hubkernels.hub.local.accounts import Account, Accounts, parse_tokens, read_tokens, require
 from hubkernels.hub.local.answers import Refusal
+from hubkernels.hub.local.api import Api
+from hubkernels.hub.local.asked import Limits, Site
+from hubkernels.hub.local.hub import Hub
 
 NOW = datetime(2027, 1, 1, tzinfo=timezone.utc)
 
@@ -23,6 +28,17 @@ def of(text: str, token: str = HEADER) -> Account:
     found = Accounts(parse_tokens(text, "test")).of(token, NOW)
     assert found
     return found
+
+
+def test_who_one_is_is_told_of_one_moment() -> None:
+    """A grant that ends between two looks at the clock used to be one without a role, or with that of an owner."""
+    looks = iter((NOW - timedelta(seconds=1), *(NOW + timedelta(hours=hour) for hour in range(9))))
+    accounts = Accounts(parse_tokens(f"ci:t=org:read@{NOW.isoformat()}", "test"))
+    site = Site(Hub(Path()), accounts, Limits(), 0, lambda: next(looks))
+    request = Request({"type": "http", "headers": [(b"authorization", HEADER.encode())]})
+    told = json.loads(bytes(Api(site).whoami(request).body))
+    assert [(org["name"], org["roleInOrg"]) for org in told["orgs"]] == [("org", "read")]
+    assert told["auth"]["accessToken"]["role"] == "read"
 
 
 def test_a_token_may_have_a_name_and_several_grants() -> None:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hubkernels.config import load_project
-from hubkernels.errors import InputError
+from hubkernels.errors import EnvironmentLacksError, InputError
 from hubkernels.hub.card import CardFacts
 from hubkernels.hub.card_template import card_of
-from hubkernels.hub.described import describe
+from hubkernels.hub.description import describe
+from hubkernels.init.scaffold import parse_start, render
 from hubkernels.model.digest import digest_folder, hash_digest
 from hubkernels.model.project import Package
 from tests.conftest import REPOSITORY, Cli, write_noarch
@@ -192,11 +194,34 @@ def test_a_template_that_cannot_be_filled_is_named_with_its_line(package: Packag
     assert BAD[text].removesuffix(": ") in str(raised.value)
 
 
+@pytest.mark.parametrize("owner", ["org/", ""])
+def test_the_card_of_a_new_project_tells_how_to_load_what_was_published(package: Package, owner: str) -> None:
+    """It used to tell of a folder that nobody has who reads it on the Hub."""
+    text = render(parse_start(f"{owner}my-table", "MIT"))["CARD.md"]
+    (package.root / "CARD.md").write_text(text, encoding="utf-8")
+    use, build = card_of(package)(facts()).split("## Build and test")
+    assert f'kernel = kernels.get_kernel("org/my-table", revision="{"0" * 40}")' in use
+    assert "get_local_kernel" not in use
+    assert 'get_local_kernel(Path("build/my-table"))' in build
+
+
 def test_front_matter_that_is_none_is_refused(package: Package) -> None:
     """The Hub refuses it, when the builds are there."""
     (package.root / "CARD.md").write_text("---\na: b\nlicense: [\n---\n# card\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"front matter of CARD\.md, filled, is no YAML(.|\n)*CARD\.md:4"):
         card_of(package)(facts())
+
+
+def test_front_matter_that_cannot_be_looked_at_is_not_passed_over(
+    package: Package, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It used to be, where PyYAML was missing."""
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    (package.root / "CARD.md").write_text("---\nlicense: mit\n---\n# card\n", encoding="utf-8")
+    with pytest.raises(EnvironmentLacksError, match=r"front matter of CARD\.md(.|\n)*PyYAML(.|\n)*pip install"):
+        card_of(package)(facts())
+    (package.root / "CARD.md").write_text("# card\n", encoding="utf-8")
+    assert card_of(package)(facts()) == "# card\n"
 
 
 def test_a_card_of_its_own_is_a_file_of_the_project(package: Package, tmp_path: Path) -> None:

@@ -9,8 +9,10 @@ import hashlib
 import http.client
 import json
 import os
+import shutil
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 import pytest
@@ -22,6 +24,7 @@ from hubkernels.hub.local.answers import Refusal
 from hubkernels.hub.local.asked import Limits
 from hubkernels.hub.local.names import RepoId, check_new
 from hubkernels.hub.local.objects import ObjectStore
+from tests.conftest import Cli
 from tests.hub.conftest import CI, LATE, OTHER, OWNER, READER, Answer, Serve, Served, run
 
 API = "/api/kernels/org/my-kernel"
@@ -799,3 +802,24 @@ def test_behind_a_proxy_links_are_the_proxy_s(hub: Served) -> None:
     port = urlsplit(hub.running.content_url).port
     assert actions["upload"]["href"].startswith(f"https://hub.example:{port}/content/")
     assert actions["verify"]["href"] == f"https://hub.example{PAGE}.git/info/lfs/objects/verify"
+
+
+def test_uploads_leave_the_room_that_must_stay(serve: Serve, tmp_path: Path) -> None:
+    """Within a commit, in a batch, and on the way to a link that was given before."""
+    free = shutil.disk_usage(tmp_path).free
+    hub = serve(lfs="always", limits=Limits(keep_free=2 * free))
+    hub.api().create_repo("org/my-kernel", repo_type="kernel")
+    refused(hub.ask("POST", f"{API}/commit/main", lines(file("a", b"1")), CI), 507, "has to keep ")
+    assert batch(hub, CONTENT)["error"]["code"] == 507  # type: ignore[index]
+    assert hub.ask("GET", f"{API}/tree/main/a").status == 404
+    hub.check()
+    with_room = serve(folder=tmp_path / "other", lfs="always", limits=Limits(keep_free=1 << 20))
+    with_room.api().create_repo("org/my-kernel", repo_type="kernel")
+    assert with_room.ask("POST", f"{API}/commit/main", lines(file("a", b"1")), CI).status == 200
+    upload(with_room, CONTENT)
+
+
+@pytest.mark.parametrize(("option", "text"), [("--largest", "many"), ("--keep-free", "-1")])
+def test_a_limit_that_is_no_size_is_refused(cli: Cli, tmp_path: Path, option: str, text: str) -> None:
+    ran = cli("hub", "serve", tmp_path / "hub", "--port", "0", f"{option}={text}")
+    assert (ran.code, f"{text} is no size\n  --> {option}" in ran.err) == (2, True), ran.err

@@ -14,7 +14,6 @@ from hubkernels.build.settings import Settings
 from hubkernels.check.verdict import Outcome, Subject, Verdict
 from hubkernels.config import load_project
 from hubkernels.errors import CheckFailedError, Problem
-from hubkernels.hub.order import make_orders
 from hubkernels.hub.prepare import Wishes
 from hubkernels.hub.records import digest_in, write_parity
 from hubkernels.hub.remote import Remote
@@ -134,7 +133,7 @@ def test_what_changes_after_the_last_gate_is_refused(root: Path, op: Path) -> No
 def test_what_changes_after_it_was_offered_is_not_read(root: Path, op: Path) -> None:
     asked = release(root, Asked())
     next(carry_out(asked))
-    (order,) = make_orders(asked.builder, asked.packages, asked.wishes)
+    (order,) = asked.orders(asked.subjects())
     content = order.publication.files[f"build/{CPU}/op.py"]
     assert content.bytes == op.read_bytes()
     spoil(op)

@@ -682,12 +682,40 @@ def test_a_backslash_in_a_file_name_is_refused_by_us(project: Path) -> None:
         read_offer({CPU: artifact})
 
 
+def test_what_no_commit_is_known_of_is_published_with_a_warning(
+    serve: Serve, project: Path, publish: Publish, cli: Cli
+) -> None:
+    """Once, whatever the number of variants. It used to go without a word, and `verify` found it out."""
+    shutil.rmtree(project / ".git")
+    shutil.rmtree(project / "build")
+    assert cli("build", "--project", project).code == 0
+    ran = publish(serve(), project)
+    assert ran.code == 0, ran.err
+    what = "warning: no git commit is known for the sources of my-table: `verify` cannot build again what is published"
+    hint = "commit the sources to git and build again, then publish"
+    assert ran.err.count("warning: ") == 1
+    assert f"{what}\n  --> {project}\n  hint: {hint}\n" in ran.err
+
+
+def test_logs_have_no_progress_bars(serve: Serve, project: Path, publish: Publish, verb: Verb) -> None:
+    """Of the Hub's client: where standard error is no terminal, each step of one used to be a line."""
+    hub = serve(lfs="always")
+    ran = publish(hub, project, "--no-card", back=True)
+    assert ran.code == 0, ran.err
+    fetched = verb(hub, "prefetch", f"{REPO}@{head(hub)}")
+    assert fetched.code == 0, fetched.err
+    assert "it/s" not in ran.err + fetched.err
+    assert "%|" not in ran.err + fetched.err, ran.err + fetched.err
+
+
 _SPY = """
 import os
 from pathlib import Path
+given = dict(word.split("=", 1) for word in Path("/proc/self/environ").read_text().split("\\0") if "=" in word)
 Path(os.environ["SPY"]).write_text("\\n".join((
-    *(f"{name}={os.environ.get(name)}" for name in ("HF_TOKEN", "HF_TOKEN_PATH", "HUBKERNELS_SIGN_PASSWORD")),
-    f"secrets {b'hf_ci' in Path('/proc/self/environ').read_bytes()}",
+    *(f"{name}={os.environ.get(name)}" for name in ("HF_TOKEN", "HUBKERNELS_SIGN_PASSWORD")),
+    f"secrets {'hf_ci' in str(given)}",
+    f"file {any(os.path.exists(p) for p in (given.get('HF_TOKEN_PATH', ''), given.get('HF_HOME', '') + '/token'))}",
     f"token {__import__('huggingface_hub').get_token()}",
     f"offline {__import__('huggingface_hub').constants.HF_HUB_OFFLINE}",
 )))
@@ -697,13 +725,16 @@ Path(os.environ["SPY"]).write_text("\\n".join((
 def test_who_runs_what_came_back_has_no_token_and_no_hub(
     serve: Serve, project: Path, publish: Publish, cli: Cli, tmp_path: Path
 ) -> None:
+    """Nor does its environment, at the start or later, tell the place of a token that was left by a login."""
     change(project, cli, "__init__.py", _SPY)
-    (tmp_path / "token").write_text(CI)
+    (tmp_path / "hf").mkdir()
+    for place in ("token", "hf/token"):
+        (tmp_path / place).write_text(CI)
     told = {"SPY": str(tmp_path / "spied"), "HF_TOKEN_PATH": str(tmp_path / "token"), "HUBKERNELS_SIGN_PASSWORD": CI}
     assert publish(serve(), project, back=True, **told).code == 0
     assert (tmp_path / "spied").read_text().splitlines() == [
-        *("HF_TOKEN=None", "HF_TOKEN_PATH=None", "HUBKERNELS_SIGN_PASSWORD=None"),
-        *("secrets False", "token None", "offline True"),
+        *("HF_TOKEN=None", "HUBKERNELS_SIGN_PASSWORD=None"),
+        *("secrets False", "file False", "token None", "offline True"),
     ]
 
 

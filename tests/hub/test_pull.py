@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,7 +81,7 @@ def test_what_cannot_be_had_is_told_with_the_way_out(site: Site, tmp_path: Path)
     ran = site.cli("hub", "pull", tmp_path / "other")
     assert ran.code == 4
     assert "no such repository, or none that this token may see" in ran.err
-    assert not list((tmp_path / "other/kernels").iterdir())
+    assert not (tmp_path / "other").exists()
 
 
 def test_a_private_repository_stays_private(site: Site, tmp_path: Path, serve: Serve) -> None:
@@ -144,7 +146,7 @@ def test_files_that_are_not_those_of_the_lock_are_not_pulled(site: Site, tmp_pat
     ran = site.cli("hub", "pull", tmp_path / "other")
     assert ran.code == 1
     assert f"data/table.bin has {text[start : start + 64]}: the lock has {'0' * 64}" in ran.err
-    assert not list((tmp_path / "other/kernels").iterdir())
+    assert not (tmp_path / "other").exists()
 
 
 def test_without_hashes_files_are_held_against_their_digests(site: Site, tmp_path: Path) -> None:
@@ -162,7 +164,7 @@ def test_without_hashes_files_are_held_against_their_digests(site: Site, tmp_pat
     ran = site.cli("hub", "pull", tmp_path / "other")
     assert ran.code == 1
     assert "build/torch-cpu/__init__.py has " in ran.err
-    assert not list((tmp_path / "other/kernels").iterdir())
+    assert not (tmp_path / "other").exists()
 
 
 def test_a_large_file_is_the_one_that_git_points_to(
@@ -241,6 +243,17 @@ def test_an_archive_replaces_no_pipe_and_goes_through_a_link(site: Site, archive
     assert (tmp_path / "led-to.tar").read_bytes() == archive.read_bytes()
 
 
+def test_an_archive_is_read_once(archive: Path, tmp_path: Path) -> None:
+    """So it may come through a pipe. It used to be read a second time for its hash."""
+    from hubkernels.hub.archive import unpack  # noqa: PLC0415 - collected without its needs, too
+
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=lambda: (tmp_path / "pipe").write_bytes(archive.read_bytes()), daemon=True)
+    writer.start()
+    carried = unpack(tmp_path / "pipe", tmp_path / "in")
+    assert carried.sha256 == hashlib.sha256(archive.read_bytes()).hexdigest()
+
+
 def test_the_same_folder_gives_the_same_archive(site: Site, archive: Path, tmp_path: Path) -> None:
     assert site.cli("hub", "pack", tmp_path / "again.tar", tmp_path / "out").code == 0
     assert (tmp_path / "again.tar").read_bytes() == archive.read_bytes()
@@ -264,7 +277,7 @@ def test_one_flipped_byte_is_refused_by_name_wherever_it_is(archive: Path, tmp_p
         with pytest.raises(CheckFailedError) as raised:
             unpack(bad, tmp_path / "in")
         messages[place] = raised.value.problems[0].what
-        assert not list((tmp_path / "in/kernels").iterdir())
+        assert not (tmp_path / "in").exists()
     assert messages[start] == f"the header of {name.decode()} is damaged"
     assert messages[start + 512].startswith(f"{name.decode()} has ")
     assert messages[start + 512 + 60] == f"what follows {name.decode()} is damaged"
@@ -272,6 +285,34 @@ def test_one_flipped_byte_is_refused_by_name_wherever_it_is(archive: Path, tmp_p
         bad.write_bytes(text)
         with pytest.raises(CheckFailedError):
             unpack(bad, tmp_path / "in")
+
+
+def test_what_refuses_leaves_no_folder_that_was_not_there(site: Site, archive: Path, tmp_path: Path) -> None:
+    """Nor anything in an empty one; a Hub that was there before stays one. They used to be Hubs from then on."""
+    bad, empty, hub = tmp_path / "bad.tar", tmp_path / "empty", tmp_path / "out"
+    bad.write_bytes(archive.read_bytes()[:-1])
+    empty.mkdir()
+    before = sorted(hub.rglob("*"))
+    for folder in (tmp_path / "new/deep", empty, hub):
+        assert site.cli("hub", "unpack", bad, folder).code == 1
+    assert not (tmp_path / "new").exists()
+    assert not list(empty.iterdir())
+    assert sorted(hub.rglob("*")) == before
+    assert site.cli("hub", "unpack", archive, empty).code == 0
+    assert (empty / "kernels/org/top.git").is_dir()
+
+
+def test_a_folder_that_is_served_is_packed_when_its_server_is_stopped(
+    site: Site, archive: Path, serve: Serve, tmp_path: Path
+) -> None:
+    """The hint used to be to serve another folder."""
+    serve(folder=tmp_path / "out")
+    ran = site.cli("hub", "pack", tmp_path / "x.tar", tmp_path / "out")
+    assert (ran.code, "stop it, pack, and start it again; or `kernel-builder hub pull`" in ran.err) == (3, True), (
+        ran.err
+    )
+    ran = site.cli("hub", "unpack", archive, tmp_path / "out")
+    assert (ran.code, "hint: stop it, and start it again afterwards\n" in ran.err) == (3, True), ran.err
 
 
 def test_a_folder_of_something_else_is_left_alone(site: Site, archive: Path, tmp_path: Path) -> None:
@@ -312,7 +353,7 @@ def test_an_archive_that_was_made_to_harm_is_refused(tmp_path: Path, name: str) 
     (tmp_path / "bad.tar").write_bytes(written.getvalue())
     with pytest.raises(HubkernelsError, match="is no file of a Hub|its name has|cannot be the owner"):
         unpack(tmp_path / "bad.tar", tmp_path / "in")
-    assert not [path for path in (tmp_path / "in").rglob("*") if path.is_file() and path.name != "lock"]
+    assert not (tmp_path / "in").exists()
 
 
 def harmful(archive: Path, source: Path, head: str, packed: str) -> Path:

@@ -187,6 +187,7 @@ def test_what_cannot_be_built_here_is_told_with_the_reason(
     alone = verb(hub, "verify", pin, "--source", top_of(project), "--variant", "torch-rocm")
     assert alone.code == 3, "nothing is known"
     assert "none of its variants was built here" in alone.err
+    assert "hint: nobody can verify that: ask who published it" in alone.err, "it used to be what the machine lacks"
     assert verb(hub, "verify", pin, "--variant", "torch-rocmm").code == 2
 
 
@@ -199,6 +200,7 @@ def test_of_files_that_were_not_committed_nothing_is_built(
     ran = verb(hub, "verify", pin, "--source", top_of(project))
     assert ran.code == 3
     assert "it was built of files that were not committed" in ran.err
+    assert "doctor" not in ran.err
 
 
 def test_sources_without_the_commit_are_named(

@@ -128,6 +128,23 @@ def test_a_release_passes_every_gate_and_is_on_the_hub(serve: Serve, project: Pa
     assert json.loads((project / "build/kernels.lock").read_text()) == [
         {"dependency": {"repo-id": REPO, "revision": head(hub)}, "lock": {"commit": head(hub)}}
     ]
+    lock = project / "build/kernels.lock"
+    assert summary["next"] == [f"kernel-builder {verb} --lock {lock}" for verb in ("prefetch", "audit")]
+
+
+def test_a_release_goes_where_the_command_line_says(serve: Serve, project: Path, release: Release, verb: Verb) -> None:
+    """It used to know build.toml alone. What it tells to do next works in any folder."""
+    hub = serve()
+    edit(project, "build.toml", ', hub.repo-id = "org/my-table"', "")
+    refused = release(hub)
+    assert (refused.code, "--repo-id OWNER/my-table" in refused.err) == (2, True), refused.err
+    ran = release(hub, "--repo-id", "org/elsewhere")
+    assert ran.code == 0, ran.err
+    assert head(hub, "v1", "org/elsewhere")
+    commands = [line.split()[2:] for line in ran.out.splitlines() if line.startswith("  next: kernel-builder ")]
+    assert [words[0] for words in commands] == ["prefetch", "audit"]
+    for words in commands:
+        assert verb(hub, *words).code == 0
 
 
 def test_a_second_release_does_nothing_again(serve: Serve, release: Release) -> None:

@@ -118,7 +118,7 @@ def test_of_an_archive_with_damage_nothing_is_unpacked(folder: Path, tmp_path: P
     with pytest.raises(CheckFailedError, match=r"org/my-kernel is damaged: ") as raised:
         unpack(archive, tmp_path / "in")
     assert raised.value.problems[0].where == str(tmp_path / "x.tar")
-    assert not list((tmp_path / "in/kernels").iterdir())
+    assert not (tmp_path / "in").exists()
 
 
 @pytest.mark.parametrize("gc", [False, True])
@@ -144,3 +144,33 @@ def test_a_config_that_is_none_is_written_anew(folder: Path, tmp_path: Path) -> 
             done = run("git", "clone", "-q", f"{hub.url}/kernels/org/my-kernel", tmp_path / f"clone{len(text)}")
         assert done.returncode == 0, done.stderr
     assert b"auto = 0" in config.read_bytes(), "one that git reads stays"
+
+
+def test_a_config_that_is_damaged_while_it_is_served_is_mended_for_the_next_clone(
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The answer used to be 500 until the Hub was started anew."""
+    config = folder / GIT / "config"
+    with serve(folder) as hub:
+        config.write_bytes(b"\xff[[")
+        done = run("git", "clone", "-q", f"{hub.url}/kernels/org/my-kernel", tmp_path / "clone")
+    assert done.returncode == 0, done.stderr
+    assert f"{config} is no config of git: it was written anew" in caplog.text
+
+
+def test_a_config_that_nobody_but_its_writer_can_mend_is_named(folder: Path, tmp_path: Path) -> None:
+    """It may be just what they meant. It used to be a failure without a word."""
+    config = folder / GIT / "config"
+    meant = config.read_bytes()
+    refs = "/kernels/org/my-kernel/info/refs?service=git-upload-pack"
+    with serve(folder) as running:
+        hub = Served(running)
+        for text in (b"[core]\n\trepositoryformatversion = 7\n", b"[core]\n\trepositoryformatversion = x\n"):
+            config.write_bytes(text)
+            answer = hub.ask("GET", refs)
+            assert answer.status == 503
+            assert "its config" in answer.json()["error"]
+        config.write_bytes(meant)
+        assert hub.ask("GET", refs).status == 200
+        done = run("git", "clone", "-q", f"{hub.url}/kernels/org/my-kernel", tmp_path / "clone")
+    assert done.returncode == 0, done.stderr

@@ -11,6 +11,7 @@ import pytest
 
 from hubkernels.config.variant_table import load_variant_table
 from hubkernels.model.backend import BACKENDS
+from hubkernels.model.size import size_text
 from hubkernels.model.variant import NoarchVariant, Platform, Variant
 from hubkernels.model.version import Version
 from hubkernels.toolchain.sdk.wanted import wanted_sdks
@@ -159,6 +160,29 @@ def test_without_a_lock_the_error_names_the_verb_that_writes_one(small: SmallPro
     assert found.code == 2
     assert "there is no toolchain.lock" in found.err
     assert "toolchain lock" in found.err
+
+
+@pytest.mark.parametrize("verb", ["list", "verify"])
+def test_without_a_lock_it_is_told_and_what_writes_one(
+    small: SmallProject, cli: Cli, verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither used to print a word."""
+    monkeypatch.setenv("HUBKERNELS_CACHE", str(tmp_path / "empty"))
+    found = cli("toolchain", verb, "-C", small.root)
+    told = f"there is no toolchain.lock in {small.root}: `kernel-builder toolchain lock` writes one\n"
+    assert (found.code, found.out, found.err) == (0, "nothing is in the store\n", told)
+
+
+def test_a_list_tells_what_an_sdk_takes_in_the_store_beside_its_wheels(project: SmallProject, cli: Cli) -> None:
+    """Wheels of 915 MB used to be all that it told of a tree of 63 MB."""
+    cli("toolchain", "lock", "-C", project.root)
+    (sdk,) = json.loads(cli("toolchain", "fetch", "--json", "-C", project.root).out)
+    size = sum(path.lstat().st_size for path in Path(sdk["folder"]).rglob("*") if not path.is_dir())
+    (told,) = json.loads(cli("toolchain", "list", "--json", "-C", project.root).out)
+    assert (told["stored"], told["stored-bytes"]) == (True, size)
+    line = cli("toolchain", "list", "-C", project.root).out
+    assert f"of wheels of {size_text(sdk['wheels'][0]['size'])}" in line
+    assert line.endswith(f"{size_text(size)} in the store\n")
 
 
 def variant(

@@ -10,13 +10,13 @@ import pytest
 
 from hubkernels.bench.record import Record
 from hubkernels.hub.benchmarks import plot
-from hubkernels.hub.card import CardFacts, Parity, Variant, parity_in, render, settle_parity
-from hubkernels.hub.described import Function, describe, first_paragraph
+from hubkernels.hub.card import CardFacts, CardVariant, Parity, parity_in, render, settle_parity
+from hubkernels.hub.description import Function, describe, first_paragraph
 from hubkernels.hub.local.card import card_errors, card_warnings
 from hubkernels.hub.show import is_front
 from tests.conftest import REPOSITORY
 
-CPU = Variant("torch-cpu", "cpu", 2_500_000, "a" * 64, "c" * 40, dirty=False)
+CPU = CardVariant("torch-cpu", "cpu", 2_500_000, "a" * 64, "c" * 40, dirty=False)
 FACTS = CardFacts("org/my-kernel", "1" * 40, "v1", 1, "Apache-2.0", "Squares.", (CPU,))
 ROW = Parity("torch-cpu", "a" * 64, 24, 24, "0.51")
 

@@ -67,7 +67,8 @@ def run_in_fresh_process(
 ) -> Any:  # noqa: ANN401 - JSON; each task says what it returns
     """Run a task with the arguments in ``request`` and return its answer; both are JSON, paths absolute.
 
-    environment: of the child, whole but for `SECRETS`; that of this process when None. The child asks no Hub.
+    environment: of the child, whole but for `SECRETS` and the home of the Hub's client, which is empty; that of this
+    process when None. The child asks no Hub.
     Raises CheckFailedError when the child crashes, raises or hangs, and whatever HubkernelsError the task raised.
     """
     with tempfile.TemporaryDirectory(prefix="hubkernels-") as scratch:
@@ -78,7 +79,7 @@ def run_in_fresh_process(
         )
         command = (python, "-X", "faulthandler", "-m", "hubkernels.check.client", task.function, order, answer)
         given = os.environ if environment is None else environment
-        known = {name: value for name, value in given.items() if name not in SECRETS}
+        known = {name: value for name, value in given.items() if name not in SECRETS} | _home(Path(scratch, "hf"))
         started = time.monotonic()
         # -m puts the working folder first on the path: a project's own kernels/ must not stand for the client.
         ended = run(command, cwd=Path(scratch), env=known, timeout_s=timeout_s + _GRACE_S)
@@ -86,6 +87,11 @@ def run_in_fresh_process(
             hung = time.monotonic() - started >= timeout_s
             raise _failure(task.name, request, ended, f"did not end within {timeout_s:g} s" if hung else None)
         return _unwrap(task, json.loads(answer.read_bytes()))
+
+
+def _home(folder: Path) -> dict[str, str]:
+    """An empty home of the Hub's client: the user's own may have the token of a login, and says where."""
+    return {"HF_HOME": str(folder), "HF_TOKEN_PATH": str(folder / "token")}
 
 
 def _failure(task: str, request: Mapping[str, Any], ended: Finished, hung: str | None) -> CheckFailedError:
@@ -123,7 +129,7 @@ def main(arguments: Sequence[str]) -> None:
     function, order, answer = arguments
     request = json.loads(Path(order).read_bytes())
     faulthandler.dump_traceback_later(request["timeout_s"], exit=True)
-    os.environ.update(HF_HOME=str(Path(order).parent / "hf"), HF_HUB_OFFLINE="1", DISABLE_TELEMETRY="1")
+    os.environ.update(HF_HUB_OFFLINE="1", DISABLE_TELEMETRY="1")
     try:
         _require(request["requires"])
         message = {"answer": pkgutil.resolve_name(function)(**request["arguments"])}

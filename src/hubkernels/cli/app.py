@@ -113,10 +113,17 @@ def _parser(words: Sequence[str]) -> typer.Typer:
     return alone
 
 
+def _hide_bars_from_logs() -> None:
+    """The Hub's client, which reads this when it is imported, draws bars where nobody watches, too: a line a step."""
+    if not sys.stderr.isatty():
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code; that of an interrupt, 130, is typer's."""
     words = tuple(sys.argv[1:] if arguments is None else arguments)
     wishes = words[: words.index("--")] if "--" in words else words  # known before they are parsed: that may fail too
+    _hide_bars_from_logs()
     try:
         spread = init.spread_backends(words) if words[:1] == ("init",) else words
         try:

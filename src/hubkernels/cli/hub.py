@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -15,11 +16,12 @@ import typer
 from hubkernels.cli.console import note, say, say_json
 from hubkernels.cli.options import Json
 from hubkernels.cli.pins import LockFile, remote_of, warn_without_hashes
-from hubkernels.errors import EnvironmentLacksError, Problem
+from hubkernels.errors import EnvironmentLacksError, InputError, Problem
 
 if TYPE_CHECKING:
     from hubkernels.hub.archive import Carried
     from hubkernels.hub.local.accounts import Account
+    from hubkernels.hub.local.asked import Limits
 
 app = typer.Typer(help="A Hub of one's own.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -43,6 +45,13 @@ def serve(  # noqa: PLR0913, PLR0917 - one parameter an option
         list[str] | None,
         typer.Option("--trust", metavar="ORG", help="Let clients load kernels of ORG unasked; may be given again."),
     ] = None,
+    largest: Annotated[
+        str | None, typer.Option("--largest", metavar="SIZE", help="Most that one file may have, as 500MB.")
+    ] = None,
+    keep_free: Annotated[
+        str | None,
+        typer.Option("--keep-free", metavar="SIZE", help="Take nothing that would leave less of the disk free."),
+    ] = None,
     tokens: Annotated[
         Path | None,
         typer.Option("--tokens", metavar="FILE", help=f"A grant a line, TOKEN=ORG:ROLE; instead of {TOKENS}."),
@@ -54,9 +63,10 @@ def serve(  # noqa: PLR0913, PLR0917 - one parameter an option
         from hubkernels.hub.local.accounts import Accounts  # noqa: PLC0415
 
     accounts = Accounts(_accounts(tokens), frozenset(trust or ()))
+    limits = _limits(largest, keep_free)
     address = server.Address(host, port, content_port if content_port is not None else port and port + 1)
     stopped = _on_interrupt()
-    with server.serve(folder, accounts, lfs=lfs, address=address) as hub:
+    with server.serve(folder, accounts, lfs=lfs, address=address, limits=limits) as hub:
         say(f"serving {folder} at {hub.url}, large files at {hub.content_url}")
         say(f"  export HF_ENDPOINT={hub.url}")
         if lfs == "always":
@@ -65,6 +75,25 @@ def serve(  # noqa: PLR0913, PLR0917 - one parameter an option
             note(f"warning: everybody may read and nobody may write: no token is in {TOKENS} or --tokens")
         stopped.wait()
         note("finishing what was asked; interrupt again to stop at once")
+
+
+def _limits(largest: str | None, keep_free: str | None) -> Limits:
+    """What the server takes; what is not said is as ever."""
+    from hubkernels.hub.local.asked import Limits  # noqa: PLC0415 - `--help` does without
+
+    limits, most = Limits(), _size("--largest", largest)
+    if most is not None:
+        limits = replace(limits, file=min(limits.file, most), large=min(limits.large, most))
+    return replace(limits, keep_free=_size("--keep-free", keep_free) or 0)
+
+
+def _size(option: str, text: str | None) -> int | None:
+    from hubkernels.model.size import FORMS, parse_size  # noqa: PLC0415 - `--help` does without
+
+    size = parse_size(text) if text is not None else None
+    if text is not None and size is None:
+        raise InputError(Problem(f"{text} is no size", option, FORMS))
+    return size
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from hubkernels.cli.build import Quiet, build
-from hubkernels.cli.console import note, say, say_json
+from hubkernels.cli.console import note, say, say_json, say_warnings
 from hubkernels.cli.options import HERE, Json, Packages, ProjectFolder, Variants, open_target
 from hubkernels.errors import EnvironmentLacksError, InputError, Problem
 
@@ -70,7 +70,7 @@ def publish(  # noqa: PLR0913, PLR0917 - one parameter an option
 ) -> None:
     """Publish what is built: one commit a package, on the branch of its version, then loaded back at that commit."""
     from hubkernels.hub.deliver import deliver  # noqa: PLC0415 - `--help` does without
-    from hubkernels.hub.order import ask_ahead, make_orders  # noqa: PLC0415
+    from hubkernels.hub.order import Course, ask_ahead, make_orders, untraced  # noqa: PLC0415
     from hubkernels.hub.prepare import Wishes  # noqa: PLC0415
 
     refuse_unwritable(output_json)
@@ -83,13 +83,12 @@ def publish(  # noqa: PLR0913, PLR0917 - one parameter an option
         allow_dirty=allow_dirty,
         signer=chosen_signer(sign_key, keyless=sign),
         repo_type=repo_type,
-        dry_run=dry_run,
-        read_back=not no_read_back,
-        with_card=not no_card,
     )
+    course = Course(dry_run=dry_run, read_back=not no_read_back, with_card=not no_card)
     builder, target = open_target(project, packages)
-    orders = make_orders(builder, target.packages, wishes)
+    orders = make_orders(builder, target.packages, wishes, course)
     ask_ahead(orders)
+    say_warnings(untraced(orders))
     done: dict[str, Delivery] = {}
     try:
         for each in chain.from_iterable(map(deliver, orders)):

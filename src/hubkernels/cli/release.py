@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,6 +26,7 @@ from hubkernels.cli.publish import (
     NoCard,
     OutputJson,
     Private,
+    RepoId,
     Sign,
     SignKey,
     chosen_signer,
@@ -49,6 +51,7 @@ def release(  # noqa: PLR0913, PLR0917 - one parameter an option
     plan: Plan = False,
     dry_run: DryRun = False,
     allow_dirty: AllowDirty = False,
+    repo_id: RepoId = None,
     private: Private = False,
     sign: Sign = False,
     sign_key: SignKey = None,
@@ -61,7 +64,8 @@ def release(  # noqa: PLR0913, PLR0917 - one parameter an option
     json: Json = False,
 ) -> int:
     """Build, check, publish and load back: every gate in turn, from the one that failed when it is called again."""
-    from hubkernels.hub.prepare import Wishes  # noqa: PLC0415 - `--help` does without
+    from hubkernels.hub.order import Course  # noqa: PLC0415 - `--help` does without
+    from hubkernels.hub.prepare import Wishes  # noqa: PLC0415
     from hubkernels.release.gates import GATES, WITH_BENCH  # noqa: PLC0415
     from hubkernels.release.pipeline import carry_out  # noqa: PLC0415
     from hubkernels.release.plan import plan as look_ahead  # noqa: PLC0415
@@ -71,9 +75,16 @@ def release(  # noqa: PLR0913, PLR0917 - one parameter an option
     refuse_unwritable(output_json)
     builder, target = open_target(project, packages, settings(jobs, memory))
     signer = chosen_signer(sign_key, keyless=sign)
-    wishes = Wishes(private=private, allow_dirty=allow_dirty, signer=signer, dry_run=dry_run, with_card=not no_card)
+    wishes = Wishes(
+        repo_id=repo_id,
+        private=private,
+        allow_dirty=allow_dirty,
+        signer=signer,
+    )
+    course = Course(dry_run=dry_run, with_card=not no_card)
     gates = WITH_BENCH if bench else GATES
-    asked = Release(builder, target.packages, wishes, gates, remote_of(), report, target.named, tuple(trust or ()))
+    trusted = tuple(trust or ())
+    asked = Release(builder, target.packages, wishes, gates, remote_of(), report, target.named, trusted, course)
     events = [look_ahead(asked)] if plan else carry_out(asked)
     ended = gather(events if json else _told(events))
     status = "planned" if plan else "failed" if ended.stop else "would_release" if dry_run else "released"
@@ -89,6 +100,8 @@ def release(  # noqa: PLR0913, PLR0917 - one parameter an option
         return _fail(ended.stop, repeat, json=json)
     if not (json or plan):
         say(status.replace("_", " "))
+        for command in summary["next"]:
+            say(f"  next: {command}")
     return 0
 
 
@@ -126,8 +139,17 @@ def _summary(ended: Ended, status: str, repeat: str) -> dict[str, Any]:
         "status": status,
         "failed": failed,
         "steps": steps,
+        "next": _next(ended),
         "published": [each.to_json() for each in ended.deliveries],
     }
+
+
+def _next(ended: Ended) -> list[str]:
+    """What fetches and looks at what was released: its lock is none that these verbs take by themselves."""
+    from hubkernels.release.steps import LOCK  # noqa: PLC0415 - `--help` does without
+
+    locks = [shlex.quote(each.why) for each in ended.steps if (each.step, each.state) == (LOCK, "ok")]
+    return [f"kernel-builder {verb} --lock {lock}" for lock in locks for verb in ("prefetch", "audit")]
 
 
 def _fail(stop: Stop, repeat: str, *, json: bool) -> int:

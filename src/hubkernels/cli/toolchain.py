@@ -81,22 +81,30 @@ def fetch(project: ProjectFolder = HERE, json: Json = False) -> None:
 @app.command("list")
 def list_sdks(project: ProjectFolder = HERE, json: Json = False) -> None:
     """Tell what toolchain.lock pins, and what the store has."""
+    from hubkernels.model.size import size_text  # noqa: PLC0415 - `--help` does without
+
     sdks = _sdks(project)
-    locked = sdks.read() if sdks.lock.is_file() else ()
-    stored = {each.sdk.tree: each for each in sdks.store().stored()}
+    locked = sdks.read() if _note_without(sdks.lock) else ()
+    sizes = {each.sdk.tree: (each.sdk, each.size()) for each in sdks.store().stored()}
     pinned = {sdk.tree for sdk in locked}
-    rows = [(sdk, "locked", sdk.tree in stored) for sdk in locked]
-    rows += [(each.sdk, "not in this lock", True) for tree, each in sorted(stored.items()) if tree not in pinned]
+    rows = [(sdk, "locked", sizes[sdk.tree][1] if sdk.tree in sizes else None) for sdk in locked]
+    rows += [(sdk, "not in this lock", size) for tree, (sdk, size) in sorted(sizes.items()) if tree not in pinned]
     if json:
-        say_json([{**_as_json(sdk), "locked": sdk.tree in pinned, "stored": there} for sdk, _, there in rows])
-    else:
-        columns([_row(sdk, why, "in the store" if there else "not fetched") for sdk, why, there in rows])
+        told = [({"locked": sdk.tree in pinned, "stored": size is not None}, sdk, size) for sdk, _, size in rows]
+        say_json([{**_as_json(sdk), **state, "stored-bytes": size} for state, sdk, size in told])
+        return
+    lines = [
+        _row(sdk, why, "not fetched" if size is None else f"{size_text(size)} in the store") for sdk, why, size in rows
+    ]
+    columns(lines) if lines else say("nothing is in the store")
 
 
 @app.command("verify")
 def verify(project: ProjectFolder = HERE, json: Json = False) -> None:
     """Read every file in the store: what is not as it was made is named and removed."""
-    store = _sdks(project).store().own()
+    sdks = _sdks(project)
+    _note_without(sdks.lock)
+    store = sdks.store().own()
     problems, sound = [], []
     for stored in list(store.stored()):
         if damaged := store.damage(stored):
@@ -110,7 +118,8 @@ def verify(project: ProjectFolder = HERE, json: Json = False) -> None:
     if json:
         say_json([_as_json(stored.sdk) for stored in sound])
     else:
-        columns([_row(stored.sdk, "as it was made") for stored in sound])
+        rows = [_row(stored.sdk, "as it was made") for stored in sound]
+        columns(rows) if rows else say("nothing is in the store")
 
 
 @app.command("prune")
@@ -157,6 +166,14 @@ def _tell_carried(sdks: Sequence[LockedSdk], *, json: bool) -> None:
         columns([_row(sdk, sdk.tree) for sdk in sdks])
 
 
+def _note_without(file: Path) -> bool:
+    """Whether there is a lock; where there is none, that is told: what a verb prints then is of the store alone."""
+    there = file.is_file()
+    if not there:
+        note(f"there is no {file.name} in {file.parent}: `kernel-builder toolchain lock` writes one")
+    return there
+
+
 def _of_this_machine(sdks: Sequence[LockedSdk]) -> tuple[LockedSdk, ...]:
     from hubkernels.host.machine import this_machine  # noqa: PLC0415 - `--help` does without
 
@@ -186,4 +203,5 @@ def _row(sdk: LockedSdk, *state: str) -> tuple[str, ...]:
     from hubkernels.model.size import size_text  # noqa: PLC0415 - `--help` does without
 
     releases = ", ".join(sorted({wheel.release for wheel in sdk.wheels}))
-    return (str(sdk.name), f"of {releases}", size_text(sum(wheel.size for wheel in sdk.wheels)), *state)
+    wheels = size_text(sum(wheel.size for wheel in sdk.wheels))
+    return (str(sdk.name), releases, f"of wheels of {wheels}", *state)

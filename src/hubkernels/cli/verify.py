@@ -36,7 +36,7 @@ def verify(  # noqa: PLR0913, PLR0917 - one parameter an option
 ) -> None:
     """Build what was published again, of the sources that its metadata name, and compare it file by file."""
     from hubkernels.build.report import texts_alone  # noqa: PLC0415 - `--help` does without
-    from hubkernels.hub.published import fetch, parse_pin  # noqa: PLC0415
+    from hubkernels.hub.find_published import fetch, parse_pin  # noqa: PLC0415
     from hubkernels.hub.rebuild import Wanted, rebuild, require_some  # noqa: PLC0415
     from hubkernels.hub.remote import Remote  # noqa: PLC0415
 

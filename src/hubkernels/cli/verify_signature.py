@@ -29,7 +29,7 @@ PolicyFile = Annotated[
 
 def verify_signature(kernel: Kernel, policy: PolicyFile = None, json: Json = False) -> None:
     """Check that each variant was signed by who may, and that no file was changed since; asks no other server."""
-    from hubkernels.hub.published import find_published  # noqa: PLC0415 - `--help` does without
+    from hubkernels.hub.find_published import find_published  # noqa: PLC0415 - `--help` does without
     from hubkernels.hub.sign_state import signature_state  # noqa: PLC0415
 
     wanted = chosen_policy(policy)

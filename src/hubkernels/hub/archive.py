@@ -40,6 +40,12 @@ _PARTS = re.compile(
 """What is carried of a repository: neither its config nor hooks, which git would obey."""
 
 
+_SERVED = (
+    "stop it, pack, and start it again; or `kernel-builder hub pull` from it into another folder, what a lock names, "
+    "and pack that"
+)
+
+
 class Member(NamedTuple):
     size: int
     sha256: str
@@ -63,7 +69,7 @@ def pack(folder: Path, file: Path) -> Carried:
         raise InputError(Problem("there is no such folder", str(folder), "`kernel-builder hub pull` makes one"))
     with disk_errors(file):
         target = place_to_write(file)
-    with opened(folder) as hub:
+    with opened(folder, _SERVED) as hub:
         for place in _repositories(folder):
             repo, _ = _place(f"{place.relative_to(folder).as_posix()}/hub.json")
             _check(place, repo, hub, str(place), "nothing was packed: delete it and pull it again, or take a copy")
@@ -78,7 +84,7 @@ def pack(folder: Path, file: Path) -> Carried:
             except BaseException:
                 Path(scratch).unlink(missing_ok=True)
                 raise
-    return _told(members, file)
+    return _told(members, hash_file(file))
 
 
 def _repositories(folder: Path) -> Iterator[Path]:
@@ -127,9 +133,9 @@ def _padding(size: int) -> bytes:
     return bytes(-size % _BLOCK)
 
 
-def _told(members: Mapping[str, Member], file: Path) -> Carried:
+def _told(members: Mapping[str, Member], sha256: str) -> Carried:
     names = {"/".join(_place(name)[0]) for name in members}
-    return Carried(tuple(sorted(names)), len(members), hash_file(file))
+    return Carried(tuple(sorted(names)), len(members), sha256)
 
 
 def _place(name: str) -> tuple[RepoId, str]:
@@ -165,7 +171,7 @@ def unpack(file: Path, folder: Path) -> Carried:
         for repo, new in staged.items():
             settings = new / "hub.json"
             take_in(hub, repo, new, private=read_json_object(settings).get("private") is not False)
-    return _told(members, file)
+    return _told(members, reader.sha256)
 
 
 def _stage(hub: Hub) -> Path:
@@ -180,17 +186,28 @@ class _Reader:
     def __init__(self, archive: BinaryIO, where: str) -> None:
         self._archive = archive
         self._where = where
+        self._digest = hashlib.sha256()
+
+    @property
+    def sha256(self) -> str:
+        """Of what was read so far; of the archive, at its end."""
+        return self._digest.hexdigest()
+
+    def _read(self, size: int) -> bytes:
+        found = self._archive.read(size)
+        self._digest.update(found)
+        return found
 
     def manifest(self) -> dict[str, Member]:
         """What is to come. It has one spelling alone."""
-        head = self._archive.read(_BLOCK)
+        head = self._read(_BLOCK)
         try:
             size = tarfile.TarInfo.frombuf(head, "utf-8", "strict").size
         except tarfile.HeaderError:
             size = -1
         if not 0 <= size <= _MANIFEST_MOST or head != _header(MANIFEST, size):
             raise self._damaged("its beginning is not that of an archive of kernels")
-        text = self._archive.read(size)
+        text = self._read(size)
         members = _members(text)
         if members is None or _manifest(members) != text:
             raise self._damaged(f"{MANIFEST} is damaged")
@@ -203,7 +220,7 @@ class _Reader:
         digest, left = hashlib.sha256(), member.size
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("xb") as file:
-            while left and (piece := self._archive.read(min(_PIECE, left))):
+            while left and (piece := self._read(min(_PIECE, left))):
                 left -= len(piece)
                 digest.update(piece)
                 file.write(piece)
@@ -215,11 +232,11 @@ class _Reader:
 
     def end(self) -> None:
         self._expect(bytes(2 * _BLOCK), "its end")
-        if self._archive.read(1):
+        if self._read(1):
             raise self._damaged("there is more behind its end")
 
     def _expect(self, expected: bytes, what: str) -> None:
-        if self._archive.read(len(expected)) != expected:
+        if self._read(len(expected)) != expected:
             raise self._damaged(f"{what} is damaged")
 
     def _damaged(self, what: str) -> CheckFailedError:

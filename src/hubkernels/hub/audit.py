@@ -8,12 +8,12 @@ from typing import Any
 
 from hubkernels.errors import HubkernelsError, Problem
 from hubkernels.hub.cached import Cached
-from hubkernels.hub.hashes import Described, metadata_of, read_variant
 from hubkernels.hub.offer import BUILD
 from hubkernels.hub.prefetch import promised_of, wrong_files
 from hubkernels.hub.records import PARITY, RECORDS, FoundParity, read_parity
 from hubkernels.hub.sign_policy import Policy
 from hubkernels.hub.sign_state import SignatureState, signature_state
+from hubkernels.hub.variant_metadata import VariantMetadata, metadata_of, read_variant
 from hubkernels.model.lock import Lock, Pin, dependency_to_json, words
 
 
@@ -106,7 +106,7 @@ def _is_wrong(signature: SignatureState) -> bool:
     return signature.status not in _TOLD_ONLY
 
 
-def _variant(described: Described, snapshot: Path, policy: Policy) -> AuditedVariant:
+def _variant(described: VariantMetadata, snapshot: Path, policy: Policy) -> AuditedVariant:
     licence, sources = described.metadata.get("license"), described.sources
     return AuditedVariant(
         described.tag,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from hubkernels.bench.record import Record
 from hubkernels.hub.benchmarks import bench_lines
-from hubkernels.hub.described import Function
+from hubkernels.hub.description import Function
 from hubkernels.hub.markdown import table
 
 CARD = "README.md"
@@ -17,7 +17,7 @@ PLOT = "media/benchmarks.svg"
 
 
 @dataclass(frozen=True)
-class Variant:
+class CardVariant:
     """A variant of the branch. commit, dirty: of its sources, as far as its metadata tell."""
 
     tag: str
@@ -53,7 +53,7 @@ class CardFacts:
     version: int
     license: str
     about: str
-    variants: tuple[Variant, ...]
+    variants: tuple[CardVariant, ...]
     functions: tuple[Function, ...] = ()
     layers: tuple[str, ...] = ()
     parity: tuple[Parity, ...] = ()
@@ -84,7 +84,9 @@ def parity_in(card: str) -> tuple[Parity, ...]:
     return tuple(Parity(tag, digest, int(ok), int(rows), worst) for tag, digest, ok, rows, worst in _ROW.findall(card))
 
 
-def settle_parity(found: Sequence[Parity], before: Sequence[Parity], variants: Sequence[Variant]) -> tuple[Parity, ...]:
+def settle_parity(
+    found: Sequence[Parity], before: Sequence[Parity], variants: Sequence[CardVariant]
+) -> tuple[Parity, ...]:
     """One row for each variant of which something is known. found: of this run.
 
     Where the card that is there says the same of the same bytes, its row stays: the largest error may vary by machine.

@@ -27,7 +27,8 @@ Render = Callable[[CardFacts], str]
 def card_of(package: Package) -> Render:
     """How the card of a package is made of facts: by its own template, where it has one.
 
-    Raises InputError for a template that is none, EnvironmentLacksError where Jinja is missing.
+    Raises InputError for a template that is none, EnvironmentLacksError where Jinja is missing. So does what fills it,
+    for what it makes and where PyYAML is missing.
     """
     file = template_of(package)
     return _compiled(_read(file, package.root), file) if os.path.lexists(file) else render
@@ -112,8 +113,10 @@ def _refuse_bad_front_matter(text: str, file: Path) -> None:
         return
     try:
         import yaml  # type: ignore[import-untyped]  # noqa: PLC0415 - comes with the Hub's client
-    except ImportError:
-        return
+    except ImportError as error:
+        what = f"the front matter of {TEMPLATE} is YAML, and PyYAML is not installed to look at it"
+        hint = "pip install 'hubkernels[client]', or --no-card"
+        raise EnvironmentLacksError(Problem(what, str(file), hint)) from error
     try:
         value = yaml.safe_load(found[1])
     except (yaml.YAMLError, ValueError, RecursionError) as error:

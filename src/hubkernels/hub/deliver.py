@@ -32,12 +32,12 @@ class Delivery:
 
 
 def deliver(order: Order) -> Iterator[Delivery]:
-    """All steps that the wishes ask for, told as each is done."""
+    """All steps of its course, told as each is done."""
     done = send(order)
     yield done
-    if order.wishes.dry_run or done.published.commit is None:
+    if order.course.dry_run or done.published.commit is None:
         return
-    if order.wishes.read_back:
+    if order.course.read_back:
         done = load_back(done)
         yield done
     if order.card is not None:
@@ -46,7 +46,7 @@ def deliver(order: Order) -> Iterator[Delivery]:
 
 def send(order: Order) -> Delivery:
     """In a dry run, what would be sent."""
-    step = preview if order.wishes.dry_run else publish
+    step = preview if order.course.dry_run else publish
     return Delivery(order, step(order.publication, order.remote))
 
 

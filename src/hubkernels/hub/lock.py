@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from hubkernels.errors import CheckFailedError, InputError, Problem, gathered
 from hubkernels.hub.branches import version_of
 from hubkernels.hub.changes import RemoteFile
-from hubkernels.hub.hashes import against_digest, metadata_of, read_variant, refuse_bytecode
+from hubkernels.hub.hashes import against_digest, refuse_bytecode
 from hubkernels.hub.offer import Content
 from hubkernels.hub.remote import Remote
+from hubkernels.hub.variant_metadata import metadata_of, read_variant
 from hubkernels.model.client import COMMIT, spelled_alike
 from hubkernels.model.lock import Files, Lock, Pin, words
 from hubkernels.model.project import KernelDependency

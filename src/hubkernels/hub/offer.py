@@ -70,6 +70,11 @@ class Offered:
         return f"{BUILD}/{self.tag}"
 
     @property
+    def traced(self) -> bool:
+        """Whether it is known of which commit it was built: it is not where there was no git."""
+        return isinstance(self.note.get("git"), dict)
+
+    @property
     def dirty(self) -> bool:
         git = self.note.get("git")
         return isinstance(git, dict) and git.get("dirty") is True

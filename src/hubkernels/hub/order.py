@@ -6,12 +6,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hubkernels.build.pipeline import Builder
-from hubkernels.errors import InputError, Problem, gathered
-from hubkernels.hub.prepare import Wishes, prepare, repository_of
+from hubkernels.errors import Problem, gathered
+from hubkernels.hub.prepare import Wishes, prepare, refuse_shared_repository, repository_of
 from hubkernels.hub.publish import Publication, preview
 from hubkernels.hub.remote import Remote
 from hubkernels.hub.show import Sheet, prepare_card
 from hubkernels.model.project import Package
+
+
+@dataclass(frozen=True)
+class Course:
+    """Which steps are taken. read_back: what was published is loaded. with_card: the card tells of it."""
+
+    dry_run: bool = False
+    read_back: bool = True
+    with_card: bool = True
 
 
 @dataclass(frozen=True)
@@ -20,19 +29,17 @@ class Order:
 
     builder: Builder
     package: Package
-    wishes: Wishes
+    course: Course
     publication: Publication
     remote: Remote
     card: Sheet | None
 
 
-def make_orders(builder: Builder, packages: Iterable[Package], wishes: Wishes) -> tuple[Order, ...]:
+def make_orders(builder: Builder, packages: Iterable[Package], wishes: Wishes, course: Course) -> tuple[Order, ...]:
     """Asks no Hub. Raises whatever there is against publishing any of these, of all at once."""
     chosen = tuple(packages)
-    if wishes.repo_id and len(chosen) > 1:
-        names = ", ".join(package.name for package in chosen)
-        raise InputError(Problem(f"--repo-id is for one package; there are {names}", hint="name one"))
-    return gathered(lambda package: _make(builder, package, wishes), chosen)
+    refuse_shared_repository(chosen, wishes)
+    return gathered(lambda package: _make(builder, package, wishes, course), chosen)
 
 
 def ask_ahead(orders: Iterable[Order]) -> None:
@@ -40,14 +47,27 @@ def ask_ahead(orders: Iterable[Order]) -> None:
     gathered(_ask, orders)
 
 
+def untraced(orders: Iterable[Order]) -> tuple[Problem, ...]:
+    """A warning, one for all of them, where it is known of no commit what was built of it."""
+    found = tuple(each for each in orders if not all(variant.traced for variant in each.publication.variants))
+    if not found:
+        return ()
+    names = ", ".join(each.package.name for each in found)
+    what = f"no git commit is known for the sources of {names}: `verify` cannot build again what is published"
+    hint = "commit the sources to git and build again, then publish"
+    return (Problem(what, str(found[0].builder.project.root), hint),)
+
+
 def _ask(order: Order) -> None:
-    if not (order.wishes.dry_run or order.wishes.as_pull_request):
+    if not (order.course.dry_run or order.publication.as_pull_request):
         order.remote.insist_on_right()
     preview(order.publication, order.remote)
 
 
-def _make(builder: Builder, package: Package, wishes: Wishes) -> Order:
+def _make(builder: Builder, package: Package, wishes: Wishes, course: Course) -> Order:
+    """A proposal is on no branch yet, and the card tells of what is."""
     publication = prepare(builder, package, wishes)
     remote = Remote(repository_of(package, wishes), wishes.repo_type)
-    card = prepare_card(package, publication, remote.repo_id) if wishes.has_card else None
-    return Order(builder, package, wishes, publication, remote, card)
+    has_card = course.with_card and not publication.as_pull_request
+    card = prepare_card(package, publication, remote.repo_id) if has_card else None
+    return Order(builder, package, course, publication, remote, card)

@@ -24,10 +24,7 @@ _LONGEST_BRANCH = 200
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the user said; what they did not say is in build.toml.
-
-    read_back: whether what was published is loaded. with_card: whether the card tells of it.
-    """
+    """What the user said of what is published, and where; what they did not say is in build.toml."""
 
     variants: tuple[str, ...] = ()
     repo_id: str | None = None
@@ -37,14 +34,6 @@ class Wishes:
     allow_dirty: bool = False
     signer: Signer | None = None
     repo_type: RepoType = "kernel"
-    dry_run: bool = False
-    read_back: bool = True
-    with_card: bool = True
-
-    @property
-    def has_card(self) -> bool:
-        """A proposal is on no branch yet, and the card tells of what is."""
-        return self.with_card and not self.as_pull_request
 
 
 def repository_of(package: Package, wishes: Wishes) -> str:
@@ -57,6 +46,13 @@ def repository_of(package: Package, wishes: Wishes) -> str:
     if not REPO_ID.fullmatch(found):
         raise InputError(Problem(f"{found} is not a repository of the Hub", hint=REPO_RULE))
     return found
+
+
+def refuse_shared_repository(packages: Sequence[Package], wishes: Wishes) -> None:
+    """Raises InputError where one repository is named for several packages."""
+    if wishes.repo_id and len(packages) > 1:
+        names = ", ".join(package.name for package in packages)
+        raise InputError(Problem(f"--repo-id is for one package; there are {names}", hint="name one"))
 
 
 def prepare(builder: Builder, package: Package, wishes: Wishes) -> Publication:

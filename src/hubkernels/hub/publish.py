@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 from hubkernels.errors import CheckFailedError, HubRefusedError, Problem
 from hubkernels.hub.changes import Changes, RemoteFile, compare
-from hubkernels.hub.hashes import sources_of
 from hubkernels.hub.offer import BUILD, Content, Offered, held_still
 from hubkernels.hub.promises import refuse_broken_promises
 from hubkernels.hub.records import RECORDS, belongs_to, digest_of
 from hubkernels.hub.remote import Committed, RaceLostError, Remote, start_again
 from hubkernels.hub.sign import Read, Signer, signature_path, signed, stays_signed, with_signatures
+from hubkernels.hub.variant_metadata import sources_of
 from hubkernels.model.artifact import METADATA
 
 MAIN = "main"

@@ -18,13 +18,14 @@ from hubkernels.check.parity import TIMEOUT_S, read_row
 from hubkernels.check.runnable import find_runnable
 from hubkernels.errors import CheckFailedError, Problem
 from hubkernels.hub.cached import Cached
-from hubkernels.hub.hashes import Described, refuse_bytecode
+from hubkernels.hub.hashes import refuse_bytecode
 from hubkernels.hub.lock import lock
 from hubkernels.hub.offer import Offered
 from hubkernels.hub.prefetch import prefetch
 from hubkernels.hub.publish import Publication
 from hubkernels.hub.records import digest_in, digest_of
 from hubkernels.hub.remote import Remote
+from hubkernels.hub.variant_metadata import VariantMetadata
 from hubkernels.model.lock import Pin
 from hubkernels.model.project import KernelDependency, Package
 
@@ -108,6 +109,6 @@ def _fetch(offered: Offered, remote: Remote, commit: str, cache: Path) -> None:
     def remote_of(repo_id: str) -> Remote:
         return remote.near(repo_id, cache)
 
-    depends = Described(offered.tag, offered.metadata).depends(str(offered.folder))
+    depends = VariantMetadata(offered.tag, offered.metadata).depends(str(offered.folder))
     for _ in prefetch(lock(depends, remote_of, trust=None), remote_of, cache):
         pass

@@ -20,7 +20,7 @@ from hubkernels.config.members import BUILD_TOML
 from hubkernels.errors import EnvironmentLacksError, HubkernelsError, InputError, Problem, nearest
 from hubkernels.host.files import read_json_object
 from hubkernels.host.git import check_out
-from hubkernels.hub.hashes import sources_of
+from hubkernels.hub.variant_metadata import sources_of
 from hubkernels.model.artifact import METADATA
 from hubkernels.model.client import GIT_URL
 from hubkernels.model.digest import digest_folder
@@ -32,11 +32,16 @@ _OWN = frozenset({"id", "digest", "provenance"})
 """Keys of the metadata that are compared in a way of their own."""
 
 
+_PUBLISH_AGAIN = "nobody can verify that: ask who published it to commit the sources, build and publish again"
+_LACKS = "`kernel-builder doctor` tells what this machine lacks; another machine may have it"
+_OTHER_SOURCES = "--source and --subfolder name other sources"
+
+
 @dataclass(frozen=True)
 class Rebuilt:
     """One variant. files: how many are equal. differing: each file with how. reason: why it is not built here.
 
-    could: what may be the cause of a difference, as far as it is known.
+    way_out: of that reason. could: what may be the cause of a difference, as far as it is known.
     """
 
     variant: str
@@ -44,6 +49,7 @@ class Rebuilt:
     files: int = 0
     differing: tuple[str, ...] = ()
     reason: str | None = None
+    way_out: str | None = None
     could: str | None = None
 
 
@@ -82,14 +88,14 @@ class _Published:
         found = (self.metadata.get(key) for key in ("source", "upstream"))
         return tuple(link for link in found if isinstance(link, str) and GIT_URL.fullmatch(link))
 
-    def why_not(self, source: str | None) -> str | None:
-        """Why there are no sources to build it of."""
+    def why_not(self, source: str | None) -> tuple[str, str] | None:
+        """Why there are no sources to build it of, and the way out."""
         if self.commit is None:
-            return "its metadata name no commit that it was built of"
+            return "its metadata name no commit that it was built of", _PUBLISH_AGAIN
         if sources_of(self.metadata).dirty is not False:
-            return "it was built of files that were not committed"
+            return "it was built of files that were not committed", _PUBLISH_AGAIN
         if source is None and not self.links:
-            return "its metadata name no repository of its sources: --source DIR|URL"
+            return "its metadata name no repository of its sources", "--source DIR|URL names it"
         return None
 
 
@@ -116,7 +122,7 @@ def _rebuild(published: Iterable[_Published], wanted: Wanted, scratch: Path, rep
     by_sources: dict[tuple[str, str, str], list[_Published]] = {}
     for each in published:
         if why := each.why_not(wanted.source):
-            yield Rebuilt(each.tag, "not built here", reason=why)
+            yield Rebuilt(each.tag, "not built here", reason=why[0], way_out=why[1])
         else:
             key = (wanted.source or each.links[0], str(each.commit), str(each.metadata.get("name")))
             by_sources.setdefault(key, []).append(each)
@@ -175,11 +181,13 @@ def _rebuild_one(builder: Builder, package: Package, published: _Published, repo
     if not chosen:
         reasons = [why for each in decisions.rejected if each.variant.tag == published.tag for why in each.reasons]
         why = "; ".join(reasons) or "its sources make no such variant"
-        return Rebuilt(published.tag, "not built here", reason=why)
+        return Rebuilt(published.tag, "not built here", reason=why, way_out=_LACKS if reasons else _OTHER_SOURCES)
     try:
         folder = builder.build(package, chosen[0], report).folder
     except HubkernelsError as error:
-        return Rebuilt(published.tag, "not built here", reason=f"the build fails: {error.problems[0].what}")
+        first = error.problems[0]
+        why = f"the build fails: {first.what}"
+        return Rebuilt(published.tag, "not built here", reason=why, way_out=first.hint or _LACKS)
     differing = tuple(_differences(published, folder))
     if not differing:
         return Rebuilt(published.tag, "equal", files=len(digest_folder(folder)) + 1)
@@ -227,4 +235,5 @@ def require_some(results: Iterable[Rebuilt], name: str) -> None:
         why = "\n".join(
             ("none of its variants was built here", *(f"  - {each.variant}: {each.reason}" for each in found))
         )
-        raise EnvironmentLacksError(Problem(why, name, "`kernel-builder doctor` tells what this machine lacks"))
+        ways_out = dict.fromkeys(each.way_out for each in found if each.way_out)
+        raise EnvironmentLacksError(Problem(why, name, "; or ".join(ways_out)))

@@ -10,16 +10,16 @@ from hubkernels.check.metadata import backend_type
 from hubkernels.errors import Problem
 from hubkernels.hub.benchmarks import plot
 from hubkernels.hub.branches import version_of
-from hubkernels.hub.card import CARD, PLOT, CardFacts, Parity, Variant, parity_in, settle_parity
+from hubkernels.hub.card import CARD, PLOT, CardFacts, CardVariant, Parity, parity_in, settle_parity
 from hubkernels.hub.card_template import Render, card_of
 from hubkernels.hub.changes import RemoteFile, compare
-from hubkernels.hub.described import describe, first_paragraph
-from hubkernels.hub.hashes import Described, metadata_of, read_variant
+from hubkernels.hub.description import describe, first_paragraph
 from hubkernels.hub.offer import Content, Offered
 from hubkernels.hub.publish import MAIN, Publication
 from hubkernels.hub.read_back import ReadBack
 from hubkernels.hub.records import bench_records
 from hubkernels.hub.remote import RaceLostError, Remote, start_again
+from hubkernels.hub.variant_metadata import VariantMetadata, metadata_of, read_variant
 from hubkernels.model.digest import hash_digest
 from hubkernels.model.project import Package
 
@@ -59,7 +59,7 @@ def prepare_card(package: Package, publication: Publication, repo_id: str) -> Sh
         int(first.metadata["version"]),
         str(first.metadata["license"]),
         said.about or _about_in_readme(package),
-        tuple(_variant(Described(each.tag, each.metadata), 0) for each in publication.variants),
+        tuple(_variant(VariantMetadata(each.tag, each.metadata), 0) for each in publication.variants),
         said.functions,
         said.layers,
         records=bench_records(package.root, package.name, publication.variants),
@@ -131,17 +131,17 @@ def _files(sheet: Sheet, found: tuple[Parity, ...], before: bytes) -> Mapping[st
     return {CARD: Content(text.encode()), **drawn}
 
 
-def _variants(remote: Remote, commit: str) -> tuple[Variant, ...]:
+def _variants(remote: Remote, commit: str) -> tuple[CardVariant, ...]:
     """Every variant of the branch, those that were there before too, as its metadata on the Hub tell."""
     files = remote.files(commit)
     found = (read_variant(path, remote.read(commit, path), remote.url) for path in metadata_of(files))
     return tuple(_variant(each, _size(each.place, files)) for each in found)
 
 
-def _variant(described: Described, size: int) -> Variant:
+def _variant(described: VariantMetadata, size: int) -> CardVariant:
     digest = hash_digest(described.files) if described.files else ""
     sources, backend = described.sources, backend_type(described.metadata)
-    return Variant(described.tag, backend, size, digest, sources.commit, sources.dirty is True)
+    return CardVariant(described.tag, backend, size, digest, sources.commit, sources.dirty is True)
 
 
 def _size(place: str, files: Mapping[str, RemoteFile]) -> int:

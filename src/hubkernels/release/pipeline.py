@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hubkernels.check.verdict import Subject, Verdict
-from hubkernels.hub.order import ask_ahead, make_orders
+from hubkernels.hub.order import ask_ahead
 from hubkernels.release.gates import Gate
 from hubkernels.release.passed import artifacts_in
 from hubkernels.release.publishing import publish
@@ -16,7 +16,7 @@ from hubkernels.release.steps import BUILD, PUBLISH, Event, Step, Stop, StoppedE
 def carry_out(release: Release) -> Iterator[Event]:
     """Take each step as its event is asked for; what stops it is told last."""
     try:
-        with stopping_at(PUBLISH, release.names, "publish"):
+        with stopping_at(PUBLISH, release.names, release.repeat_publish()):
             release.insist_on_repositories()
         yield from _build(release)
         _look_ahead(release)
@@ -36,8 +36,8 @@ def _build(release: Release) -> Iterator[Taken]:
 
 def _look_ahead(release: Release) -> None:
     """What publishing would refuse at the end, an hour of gates later."""
-    with stopping_at(PUBLISH, (), "publish --dry-run"):
-        ask_ahead(make_orders(release.builder, [each.package for each in release.subjects()], release.wishes))
+    with stopping_at(PUBLISH, (), release.repeat_publish("--dry-run")):
+        ask_ahead(release.orders(release.subjects()))
 
 
 def _pass(release: Release, gate: Gate) -> Iterator[Taken]:

@@ -9,7 +9,7 @@ from hubkernels.errors import CheckFailedError, Problem
 from hubkernels.hub.deliver import Delivery, load_back, send, show_card
 from hubkernels.hub.lock import lock
 from hubkernels.hub.lock_files import write_lock
-from hubkernels.hub.order import Order, ask_ahead, make_orders
+from hubkernels.hub.order import Order, ask_ahead, untraced
 from hubkernels.model.lock import LOCK as LOCK_FILE
 from hubkernels.model.project import KernelDependency
 from hubkernels.release.gates import cases
@@ -20,14 +20,16 @@ from hubkernels.release.steps import CARD, LOCK, PUBLISH, READ_BACK, Step, Taken
 
 def publish(release: Release) -> Iterator[Taken]:
     """What there is against any package is found out before the first one is sent."""
-    with stopping_at(PUBLISH, release.names, _repeat(*release.names)):
+    with stopping_at(PUBLISH, release.names, release.repeat_publish(*release.names)):
         orders = _orders(release)
         ask_ahead(orders)
+    if warnings := untraced(orders):
+        yield Taken((), warnings)
     done = []
     for order in orders:
         delivery = yield from _deliver(release, order)
         done.append(delivery)
-    if not release.wishes.dry_run:
+    if not release.course.dry_run:
         yield _lock(release, done)
 
 
@@ -38,7 +40,7 @@ def _orders(release: Release) -> tuple[Order, ...]:
     """
     subjects = release.subjects()
     _refuse_unpassed(release, [(each, artifacts_in(each.folder)) for each in subjects])
-    orders = make_orders(release.builder, [each.package for each in subjects], release.wishes)
+    orders = release.orders(subjects)
     offered = [artifacts_of(order.publication.variants) for order in orders]
     _refuse_unpassed(release, list(zip(subjects, offered, strict=True)))
     return orders
@@ -57,18 +59,18 @@ def _refuse_unpassed(release: Release, found: Sequence[tuple[Subject, Artifacts]
 
 def _deliver(release: Release, order: Order) -> Generator[Taken, None, Delivery]:
     name = order.package.name
-    with stopping_at(PUBLISH, (name,), _repeat(name)):
+    with stopping_at(PUBLISH, (name,), release.repeat_publish(name)):
         done = send(order)
     yield Taken((Step(PUBLISH, name, "ok", done.published.status),), delivery=done)
-    if release.wishes.dry_run:
+    if release.course.dry_run:
         return done
-    with stopping_at(READ_BACK, (name,), _repeat(name)):
+    with stopping_at(READ_BACK, (name,), release.repeat_publish(name)):
         key = _key_of_reading(release, done)
         again = release.passed.why_again(READ_BACK, name, key)
         done = load_back(done) if again else done
     yield _told_back(done)
     if order.card is not None:
-        with stopping_at(CARD, (name,), _repeat(name)):
+        with stopping_at(CARD, (name,), release.repeat_publish(name)):
             done = show_card(done)
         yield Taken((Step(CARD, name, "ok", done.card.status if done.card else ""),), delivery=done)
     release.passed.note(READ_BACK, name, key)  # with the card, which has its figures
@@ -99,7 +101,3 @@ def _lock(release: Release, done: Sequence[Delivery]) -> Taken:
     with stopping_at(LOCK, release.names, f"lock {words} --output {file}"):
         write_lock(file, lock(ours, release.remote_of, {*release.trust, *(each.repo_id for each in ours)}))
     return Taken((Step(LOCK, ", ".join(release.names), "ok", str(file)),))
-
-
-def _repeat(*names: str) -> str:
-    return f"publish {' '.join(names)}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from hubkernels.build.artifacts import BUILD_FIRST, built
@@ -11,7 +12,8 @@ from hubkernels.build.report import Report
 from hubkernels.check.verdict import Subject
 from hubkernels.errors import InputError, Problem, gathered
 from hubkernels.hub.lock import RemoteOf
-from hubkernels.hub.prepare import Wishes, repository_of
+from hubkernels.hub.order import Course, Order, make_orders
+from hubkernels.hub.prepare import Wishes, refuse_shared_repository, repository_of
 from hubkernels.model.project import Package
 from hubkernels.release.gates import Gate
 from hubkernels.release.passed import Artifacts, Passed, key_of
@@ -32,6 +34,7 @@ class Release:
     report: Report
     named: bool = False
     trust: tuple[str, ...] = ()
+    course: Course = field(default_factory=Course)
 
     @cached_property
     def passed(self) -> Passed:
@@ -43,11 +46,21 @@ class Release:
         return tuple(package.name for package in self.packages)
 
     def insist_on_repositories(self) -> None:
-        """Raises InputError, before an hour of gates, where a package has no place to go to."""
+        """Raises InputError, before an hour of gates, where a package has no place of its own to go to."""
+        refuse_shared_repository(self.packages, self.wishes)
         gathered(lambda package: repository_of(package, self.wishes), self.packages)
+
+    def repeat_publish(self, *words: str) -> str:
+        """The verb, and its words, that does just the publishing."""
+        wished = ("--repo-id", self.wishes.repo_id) if self.wishes.repo_id else ()
+        return " ".join(("publish", *words, *wished))
 
     def subject(self, package: Package) -> Subject:
         return Subject(self.builder, package, self.report)
+
+    def orders(self, subjects: Sequence[Subject]) -> tuple[Order, ...]:
+        """What is to be published of these. Raises whatever there is against it."""
+        return make_orders(self.builder, [each.package for each in subjects], self.wishes, self.course)
 
     def subjects(self) -> tuple[Subject, ...]:
         """The packages of which something is built, here or elsewhere."""

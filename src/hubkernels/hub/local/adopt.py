@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from hubkernels.errors import CheckFailedError, HubRefusedError, Problem
+from hubkernels.errors import CheckFailedError, EnvironmentLacksError, HubRefusedError, Problem
 from hubkernels.hub.local.answers import Refusal
 from hubkernels.hub.local.durable import make_folders, sync_all
-from hubkernels.hub.local.hub import Hub, Stored
+from hubkernels.hub.local.hub import Hub, Stored, TakenError
 from hubkernels.hub.local.names import RepoId
 from hubkernels.hub.local.repository import Repository
 from hubkernels.hub.local.whole import insist_on_whole
@@ -20,17 +20,23 @@ _HEADS, _TAGS = "refs/heads/", "refs/tags/"
 
 
 @contextmanager
-def opened(folder: Path) -> Iterator[Hub]:
-    """A Hub's folder, for one process; a new one is made.
+def opened(folder: Path, way_out: str = "stop it, and start it again afterwards") -> Iterator[Hub]:
+    """A Hub's folder, for one process; a new one is made, and is gone again where an error leaves nothing in it.
 
-    Raises EnvironmentLacksError where a server has it, InputError where something else is there.
+    way_out: where a server has it. Raises EnvironmentLacksError then, InputError where something else is there.
     """
-    hub = Hub(folder)
-    hub.open()
+    hub = Hub(folder.absolute())
+    try:
+        hub.open()
+    except TakenError as error:
+        raise EnvironmentLacksError(Problem(error.problems[0].what, hint=way_out)) from error
     try:
         yield hub
-    except Refusal as refusal:
-        raise HubRefusedError(Problem(refusal.message, str(folder))) from refusal
+    except BaseException as error:
+        hub.leave_nothing()
+        if isinstance(error, Refusal):
+            raise HubRefusedError(Problem(error.message, str(folder))) from error
+        raise
     finally:
         hub.close()
 

@@ -45,10 +45,10 @@ class Api:
         ]
 
     def whoami(self, request: Request) -> Response:
-        account = self.site.signed_in(request)
-        grants = account.valid(self.site.clock())
-        orgs = dict.fromkeys(grant.organisation for grant in grants)
-        ranks = {org: account.rank(org, self.site.clock()) for org in orgs}
+        now = self.site.clock()
+        account = self.site.signed_in_at(request, now)
+        orgs = dict.fromkeys(grant.organisation for grant in account.valid(now))
+        ranks = {org: account.rank(org, now) for org in orgs}
         best = ROLES[max(ranks.values()) - 1]
         told = {
             "type": "user",

@@ -13,11 +13,13 @@ from urllib.parse import quote, unquote
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
+from hubkernels.host.disk import free_bytes
 from hubkernels.hub.local.accounts import ROLES, Account, Accounts, require
 from hubkernels.hub.local.answers import Refusal
 from hubkernels.hub.local.hub import Hub, Stored
 from hubkernels.hub.local.names import KINDS, RepoId
 from hubkernels.hub.local.repository import Repository
+from hubkernels.model.size import size_text
 
 _BODY_MOST = 8 << 20
 _PIECE = 1 << 20
@@ -36,13 +38,20 @@ class Site:
     clock: Callable[[], datetime] = lambda: datetime.now(timezone.utc)
 
     def account(self, request: Request) -> Account | None:
-        return self.accounts.of(request.headers.get("authorization"), self.clock())
+        return self._account(request, self.clock())
 
     def signed_in(self, request: Request) -> Account:
-        account = self.account(request)
+        return self.signed_in_at(request, self.clock())
+
+    def signed_in_at(self, request: Request, now: datetime) -> Account:
+        """For who goes on to ask what the account may at that moment."""
+        account = self._account(request, now)
         if account is None:
             raise Refusal(401, "this needs a token: set HF_TOKEN")
         return account
+
+    def _account(self, request: Request, now: datetime) -> Account | None:
+        return self.accounts.of(request.headers.get("authorization"), now)
 
     def allow(self, account: Account | None, role: str, owner: str) -> Account:
         return require(account, role, owner, self.clock())
@@ -64,6 +73,18 @@ class Site:
             raise Refusal(404, f"there is no {KINDS[repo.kind]} {repo} here{hint}", "RepoNotFound")
         return stored
 
+    async def incoming(self, request: Request) -> AsyncIterator[bytes]:
+        """A body that goes to the disk, in pieces. Raises Refusal where it would leave too little room there."""
+        async for piece in pieces_of(request):
+            self.require_room(len(piece))
+            yield piece
+
+    def require_room(self, size: int) -> None:
+        """Raises Refusal where so many bytes more would leave less than ``limits.keep_free``."""
+        if self.limits.keep_free and free_bytes(self.hub.folder) - size < self.limits.keep_free:
+            least = size_text(self.limits.keep_free)
+            raise Refusal(507, f"the Hub's disk has to keep {least} free: ask who runs it for room; nothing was kept")
+
     def may(self, account: Account | None, role: str, owner: str) -> bool:
         return account is not None and account.rank(owner, self.clock()) > ROLES.index(role)
 
@@ -73,13 +94,15 @@ class Limits:
     """What one request may ask of the Hub; the sizes are bytes.
 
     file: of a file within a commit. large: of a large file. multipart: a larger one is uploaded in parts of ``part``
-    each. page: entries of a listing, and those that a client names to be told of. operations: lines of a commit.
+    each. keep_free: of the disk, whatever is uploaded. page: entries of a listing, and those that a client names to be
+    told of. operations: lines of a commit.
     """
 
     file: int = 2 << 30
     large: int = 50 << 30
     multipart: int = 64 << 20
     part: int = 32 << 20
+    keep_free: int = 0
     page: int = 1000
     operations: int = 100_000
 

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from hubkernels.hub.local.answers import Json, Refusal
-from hubkernels.hub.local.asked import Asked, Limits, Site, base_url, flag, json_body, objects, part, pieces_of
+from hubkernels.hub.local.asked import Asked, Limits, Site, base_url, flag, json_body, objects, part
 from hubkernels.hub.local.change import Change, Operation
 from hubkernels.hub.local.content import Pointer, check_oid
 from hubkernels.hub.local.describe import pointer_of
@@ -75,7 +75,7 @@ class Commits:
         proposes = flag(request.query_params, "create_pr")
         incoming = Incoming(found.stored.git, part(request, "revision"), self.site.limits, proposes=proposes)
         with closing(incoming):
-            async for piece in pieces_of(request):
+            async for piece in self.site.incoming(request):
                 await run_in_threadpool(incoming.feed, piece)
             return await run_in_threadpool(self._finish, request, found, incoming)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import logging
 import tempfile
 import zlib
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import IO
 from dulwich.errors import GitProtocolError
 from dulwich.object_store import DiskObjectStore
 from dulwich.protocol import ReceivableProtocol
+from dulwich.repo import InvalidWorktreeConfiguration, UnsupportedExtension, UnsupportedVersion
 from dulwich.server import BackendRepo, DictBackend
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -23,11 +25,16 @@ from hubkernels.hub.local.asked import Site, body, repo_of
 from hubkernels.hub.local.git_wants import Handler, WithWants, ordered, reachable
 from hubkernels.hub.local.hub import Stored
 from hubkernels.hub.local.names import RepoId
+from hubkernels.hub.local.repository import mend_config
+
+_LOG = logging.getLogger(__name__)
 
 _FETCH = "git-upload-pack"
 _IN_MEMORY = 1 << 20
 _ASK_MOST = 64 << 20
 _NOT_GIT = (GitProtocolError, AssertionError, ValueError)  # what dulwich raises for lines of another form
+_NOT_OURS = (OSError, ValueError, UnsupportedVersion, UnsupportedExtension, InvalidWorktreeConfiguration)
+"""What dulwich raises for a config that is one of git, and not one of a repository that it can read."""
 _LOGIN = {"WWW-Authenticate": 'Basic realm="a token as password"'}
 
 
@@ -61,9 +68,9 @@ class GitHttp:
 
     def _serve(self, request: Request, asked: BytesIO, head: bytes, *, advertises: bool) -> Response:
         stored = self._readable(request)
-        answer: IO[bytes] = tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=str(self.site.hub.scratch))  # noqa: SIM115 - sent later
-        answer.write(head)
-        with _opened(stored, self.site.limits.file) as repository:
+        with _opened(stored, self.site) as repository:
+            answer: IO[bytes] = tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=str(self.site.hub.scratch))  # noqa: SIM115 - sent later
+            answer.write(head)
             repositories: dict[str, BackendRepo] = {"/": repository}
             backend = DictBackend(repositories)
             try:
@@ -91,9 +98,18 @@ class GitHttp:
             raise Refusal(401, refusal.message, refusal.code, headers=_LOGIN) from refusal
 
 
-def _opened(stored: Stored, most: int) -> WithWants:
-    store = DiskObjectStore(str(stored.git.folder / "objects"), loose_object_size_limit=most)
-    return WithWants(str(stored.git.folder), bare=True, object_store=store)
+def _opened(stored: Stored, site: Site) -> WithWants:
+    """Its config may have been damaged since the Hub was started. Raises Refusal where that is not ours to mend."""
+    folder = stored.git.folder
+    mend_config(folder, site.hub.scratch)
+    store = DiskObjectStore(str(folder / "objects"), loose_object_size_limit=site.limits.file)
+    try:
+        return WithWants(str(folder), bare=True, object_store=store)
+    except _NOT_OURS as error:
+        store.close()
+        _LOG.error("%s is a config that no repository can be read by: %s", folder / "config", error)
+        what = f"{stored.repo} cannot be cloned: its config is one that the Hub cannot read"
+        raise Refusal(503, f"{what}. Who runs the Hub may delete that file: a repository works without it") from error
 
 
 def _inflated(text: bytes) -> bytes:

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -25,6 +25,10 @@ from hubkernels.hub.local.repository import Repository, initialize, mend_config
 _SETTINGS = "hub.json"
 _OWN = ".hubkernels-hub"
 """What is in a Hub's folder beside repositories. By its name it is no folder of somebody else: it is emptied."""
+
+
+class TakenError(EnvironmentLacksError):
+    """Another process has the folder."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,7 @@ class Hub:
     _found: dict[tuple[str, str, str], Stored] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _only_server: FileLock | None = None
+    _made: tuple[Path, ...] = ()
 
     @property
     def scratch(self) -> Path:
@@ -62,14 +67,17 @@ class Hub:
     def open(self) -> None:
         """Take the folder and read what is there.
 
-        Raises EnvironmentLacksError where another server has it, InputError for a folder of something else.
+        Raises TakenError where another server has it, InputError for a folder of something else.
         """
         with disk_errors(self.folder):
+            lacking = tuple(path for path in (self.folder, *self.folder.parents) if not path.exists())
             self.folder.mkdir(parents=True, exist_ok=True)
             if not (self.folder / _OWN).is_dir() and any(self.folder.iterdir()):
                 raise InputError(Problem(f"{self.folder} is no Hub, and not empty", hint="name a new folder for it"))
+            new = not (self.folder / _OWN).is_dir()
             (self.folder / _OWN).mkdir(exist_ok=True)
             self._take()
+            self._made = (*(self.folder / kind for kind in KINDS), *lacking) if new else ()
             shutil.rmtree(self.scratch, ignore_errors=True)
             self.scratch.mkdir(exist_ok=True)
             for kind in KINDS:
@@ -87,13 +95,21 @@ class Hub:
             shutil.rmtree(self.scratch, ignore_errors=True)
             self._only_server.release()
 
+    def leave_nothing(self) -> None:
+        """Take away what `open` made, where it made a Hub and nothing came into it. Before `close`: it is ours."""
+        if self._made and not self._found:
+            shutil.rmtree(self.folder / _OWN, ignore_errors=True)
+            for folder in self._made:
+                with suppress(OSError):  # somebody put something there
+                    folder.rmdir()
+
     def _take(self) -> None:
         self._only_server = FileLock(self.folder / _OWN / "lock", timeout=0, thread_local=False)
         try:
             self._only_server.acquire()
         except Timeout as error:
             hint = "stop it, or serve another folder"
-            raise EnvironmentLacksError(Problem(f"another server has {self.folder}", hint=hint)) from error
+            raise TakenError(Problem(f"another server has {self.folder}", hint=hint)) from error
 
     def _remember(self, path: Path) -> None:
         settings = read_json_object(path)

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from hubkernels.hub.local.answers import Json, Refusal
-from hubkernels.hub.local.asked import Site, attachment, base_url, content, json_body, objects, part, pieces_of, repo_of
+from hubkernels.hub.local.asked import Site, attachment, base_url, content, json_body, objects, part, repo_of
 from hubkernels.hub.local.content import Receiver, check_oid
 from hubkernels.hub.local.hub import Stored
 from hubkernels.hub.local.links import Links
@@ -87,6 +87,7 @@ class Lfs:
             return {}
         if size > self.site.limits.large:
             raise Refusal(413, f"{name} has {size} bytes: this Hub takes {self.site.limits.large} at most")
+        self.site.require_room(size)
         verify = f"{base_url(request)}/{stored.repo.page}.git/info/lfs/objects/verify"
         cut = parts > 1 and size > self.site.limits.multipart
         upload = self._in_parts(request, stored, name, size, parts) if cut else self._whole(request, stored, name, size)
@@ -145,7 +146,7 @@ class ContentOrigin:
         self.links.check(request, "PUT")
         stored, oid = self._stored(request), part(request, "oid")
         with closing(Receiver(self.site.hub.scratch, int(request.query_params["size"]))) as receiver:
-            async for piece in pieces_of(request):
+            async for piece in self.site.incoming(request):
                 await run_in_threadpool(receiver.write, piece)
             await run_in_threadpool(receiver.keep, stored.git.content, oid)
         return Response(headers={"ETag": f'"{oid}"'})
@@ -155,7 +156,7 @@ class ContentOrigin:
         query, number = request.query_params, int(request.path_params["number"])
         length, size = int(query["part"]), int(query["size"])
         with closing(Receiver(self.site.hub.scratch, min(length, size - (number - 1) * length))) as receiver:
-            async for piece in pieces_of(request):
+            async for piece in self.site.incoming(request):
                 await run_in_threadpool(receiver.write, piece)
             digest = await run_in_threadpool(_keep_part, receiver, self._parts(query), number)
         return Response(headers={"ETag": f'"{digest}"'})

@@ -202,7 +202,7 @@ def mend_config(folder: Path, scratch: Path) -> None:
     """Write the config of a repository anew where it is none: no clone would work, and the Hub keeps nothing there."""
     try:
         ConfigFile.from_path(str(folder / "config"))
-    except FileNotFoundError:
+    except OSError:  # without one dulwich works; one that cannot be read is told by who opens it
         return
     except ValueError:
         _LOG.warning("%s is no config of git: it was written anew", folder / "config")

@@ -42,6 +42,14 @@ class Stored:
     form: int
     tree: Tree
 
+    def size(self) -> int:
+        """Bytes of its files now."""
+        found = 0
+        for path in self.tree:
+            with contextlib.suppress(OSError):  # `verify` tells of what is gone
+                found += (self.root / path).lstat().st_size
+        return found
+
 
 class SdkStore:
     """SDKs below ``folder``, which need not exist yet. others: stores that are read alone, and first."""

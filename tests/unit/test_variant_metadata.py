@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hubkernels.hub.hashes import Sources, read_variant, sources_of
+from hubkernels.hub.variant_metadata import Sources, read_variant, sources_of
 
 COMMIT = "a" * 40
 
