@@ -26,6 +26,7 @@ from hubkernels.cli.publish import (
     OutputJson,
     Private,
     Sign,
+    SignConfig,
     SignKey,
     chosen_signer,
     refuse_unwritable,
@@ -52,6 +53,7 @@ def release(  # noqa: PLR0913, PLR0917 - one parameter an option
     private: Private = False,
     sign: Sign = False,
     sign_key: SignKey = None,
+    sign_config: SignConfig = None,
     trust: Trust = None,
     no_card: NoCard = False,
     output_json: OutputJson = None,
@@ -70,7 +72,7 @@ def release(  # noqa: PLR0913, PLR0917 - one parameter an option
 
     refuse_unwritable(output_json)
     builder, target = open_target(project, packages, settings(jobs, memory))
-    signer = chosen_signer(sign_key, keyless=sign)
+    signer = chosen_signer(sign_key, sign_config, keyless=sign)
     wishes = Wishes(private=private, allow_dirty=allow_dirty, signer=signer, dry_run=dry_run, with_card=not no_card)
     gates = WITH_BENCH if bench else GATES
     asked = Release(builder, target.packages, wishes, gates, remote_of(), report, target.named, tuple(trust or ()))
