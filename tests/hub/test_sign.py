@@ -347,7 +347,7 @@ WORKFLOW = f"{REPOSITORY}/.github/workflows/release.yaml@refs/heads/main"
 def own(tmp_path: Path) -> OwnSigstore:
     """Beside it a policy, which allows one workflow that it signs as."""
     found = OwnSigstore()
-    (tmp_path / "root.json").write_text(found.trust_root(), encoding="utf-8")
+    (tmp_path / "root.json").write_text(json.dumps(found.trust_root()), encoding="utf-8")
     policy = """\
 [[workflow]]
 repository = "org/kernels"

@@ -60,6 +60,15 @@ def test_verbs_and_checks_are_those_of_the_command_line(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_actions_are_named_by_their_commit(name: str) -> None:
+    """A tag can be moved to other code, and publishing has a token; the release that it was is told beside it."""
+    text = (WORKFLOWS / name).read_text(encoding="utf-8")
+    used = [line.split("uses: ")[1] for line in text.splitlines() if "uses: " in line]
+    for each in used:
+        assert re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+|\./\.github/workflows/build\.yml", each)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_no_job_may_write_to_the_repository(name: str) -> None:
     assert read(name)["permissions"] == {"contents": "read"}
     own = {job: found["permissions"] for job, found in read(name)["jobs"].items() if "permissions" in found}

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hubkernels.hub.sign import Signer
 
 SIGN_KEY = "HUBKERNELS_SIGN_KEY"
+SIGN_CONFIG = "HUBKERNELS_SIGN_CONFIG"
 
 RepoId = Annotated[
     str | None, typer.Option("--repo-id", metavar="OWNER/NAME", help="Repository; general.hub.repo-id by default.")
@@ -43,6 +44,12 @@ Sign = Annotated[bool, typer.Option("--sign", help="Sign as the CI job that this
 SignKey = Annotated[
     Path | None, typer.Option("--sign-key", metavar="FILE", help=f"Sign with this key of `keygen`; else {SIGN_KEY}.")
 ]
+SignConfig = Annotated[
+    Path | None,
+    typer.Option(
+        "--sign-config", metavar="FILE", help=f"The sigstore of --sign, its ClientTrustConfig; else {SIGN_CONFIG}."
+    ),
+]
 NoReadBack = Annotated[
     bool, typer.Option("--no-read-back", help="Do not load what was published with the stock client.")
 ]
@@ -61,6 +68,7 @@ def publish(  # noqa: PLR0913, PLR0917 - one parameter an option
     dry_run: DryRun = False,
     sign: Sign = False,
     sign_key: SignKey = None,
+    sign_config: SignConfig = None,
     no_read_back: NoReadBack = False,
     no_card: NoCard = False,
     output_json: OutputJson = None,
@@ -81,7 +89,7 @@ def publish(  # noqa: PLR0913, PLR0917 - one parameter an option
         private=private,
         as_pull_request=create_pr,
         allow_dirty=allow_dirty,
-        signer=chosen_signer(sign_key, keyless=sign),
+        signer=chosen_signer(sign_key, sign_config, keyless=sign),
         repo_type=repo_type,
     )
     course = Course(dry_run=dry_run, read_back=not no_read_back, with_card=not no_card)
@@ -111,17 +119,27 @@ def build_and_publish(**options: Any) -> None:  # noqa: ANN401 - those of publis
     publish(**options)
 
 
-def chosen_signer(key: Path | None, *, keyless: bool) -> Signer | None:
-    """Who signs: what the command line says, else the key that the environment names."""
+def chosen_signer(key: Path | None, config: Path | None, *, keyless: bool) -> Signer | None:
+    """Who signs: what the command line says, else the key that the environment names.
+
+    config: of the sigstore that --sign asks; else what the environment names, else the public one.
+    """
     from hubkernels.hub.sign_key import PASSWORD, read_signer  # noqa: PLC0415 - `--help` does without
     from hubkernels.hub.sign_keyless import ambient_signer  # noqa: PLC0415
 
     if keyless and key:
         raise InputError(Problem("--sign signs without a key, and --sign-key names one", hint="leave one of them out"))
+    if config and not keyless:
+        raise InputError(Problem("--sign-config is of --sign, which is not there", hint="add --sign, or leave it out"))
     if keyless:
-        return ambient_signer()
-    file = key or (Path(named) if (named := os.environ.get(SIGN_KEY)) else None)
+        return ambient_signer(config or _named(SIGN_CONFIG))
+    file = key or _named(SIGN_KEY)
     return read_signer(file, os.environ.get(PASSWORD)) if file else None
+
+
+def _named(variable: str) -> Path | None:
+    """A file that the environment names."""
+    return Path(named) if (named := os.environ.get(variable)) else None
 
 
 def tell_delivery(done: Delivery) -> None:

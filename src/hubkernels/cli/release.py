@@ -28,6 +28,7 @@ from hubkernels.cli.publish import (
     Private,
     RepoId,
     Sign,
+    SignConfig,
     SignKey,
     chosen_signer,
     refuse_unwritable,
@@ -55,6 +56,7 @@ def release(  # noqa: PLR0913, PLR0917 - one parameter an option
     private: Private = False,
     sign: Sign = False,
     sign_key: SignKey = None,
+    sign_config: SignConfig = None,
     trust: Trust = None,
     no_card: NoCard = False,
     output_json: OutputJson = None,
@@ -74,7 +76,7 @@ def release(  # noqa: PLR0913, PLR0917 - one parameter an option
 
     refuse_unwritable(output_json)
     builder, target = open_target(project, packages, settings(jobs, memory))
-    signer = chosen_signer(sign_key, keyless=sign)
+    signer = chosen_signer(sign_key, sign_config, keyless=sign)
     wishes = Wishes(
         repo_id=repo_id,
         private=private,

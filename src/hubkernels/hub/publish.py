@@ -103,6 +103,7 @@ def preview(publication: Publication, remote: Remote) -> Published:
 def _publish_once(publication: Publication, remote: Remote) -> Published:
     look = _look(publication, remote)
     changes = _changes(publication, remote, look)  # refuses before anything is made
+    signatures = _signatures(publication, changes, {})  # who signs may refuse, too
     if look.head is None:
         _make_branch(publication, remote)
         look = _just_made(publication, _look(publication, remote))
@@ -113,12 +114,18 @@ def _publish_once(publication: Publication, remote: Remote) -> Published:
         return _published(publication, remote, "no_changes", look.head, look.head, changes)
     pull_request = publication.as_pull_request
     message = f"Publish {', '.join(each.tag for each in publication.variants)}"
-    files = publication.files | signed(publication.variants, changes, publication.signer)
+    files = publication.files | _signatures(publication, changes, signatures)
     with held_still({path: files[path] for path in (*changes.added, *changes.changed)}) as sent:
         made = remote.commit(publication.branch, look.head, message, sent, changes, as_pull_request=pull_request)
         _refuse_incomplete(sent, remote, made.commit)
     status: Status = "pull_request_created" if pull_request else "uploaded"
     return _published(publication, remote, status, made.commit, look.head, changes, made)
+
+
+def _signatures(publication: Publication, changes: Changes, there: Mapping[str, Content]) -> dict[str, Content]:
+    """Those that the changes have, and are not there yet."""
+    missing = tuple(each for each in publication.variants if signature_path(each) not in there)
+    return {**there, **signed(missing, changes, publication.signer)}
 
 
 def _refuse_incomplete(sent: Mapping[str, Content], remote: Remote, commit: str) -> None:

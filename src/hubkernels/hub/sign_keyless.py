@@ -1,21 +1,24 @@
 """Signing without a key of one's own: sigstore gives a CI job a certificate that names its workflow.
 
 Thin: what is in sigstore is not made again here. It needs the network: the certificate authority, the log and its time
-stamps.
+stamps, those of the public sigstore or of one that a file names.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hubkernels.errors import EnvironmentLacksError, Problem
-from hubkernels.hub.sign_trust import is_of_identity
+from hubkernels.errors import CheckFailedError, EnvironmentLacksError, InputError, Problem
+from hubkernels.host.files import read_errors, read_regular
+from hubkernels.hub.sign_trust import is_of_identity, one_line, verify_anybody
 
 if TYPE_CHECKING:
+    from sigstore.models import ClientTrustConfig
     from sigstore.oidc import IdentityToken
 
 
@@ -25,30 +28,50 @@ class KeylessSigner:
 
     It lives for minutes: each signature is made with one of its own.
 
-    trust_root: what earlier signatures are held against; None is that of the installed sigstore.
+    config: sigstore's own ClientTrustConfig, whose services sign and whose keys earlier signatures are held against;
+    None is the public sigstore.
     """
 
-    token: str
-    trust_root: Path | None = None
+    token: str = field(repr=False)
+    config: Path | None = None
 
     def sign(self, content: bytes) -> bytes:
-        """The bundle over a file's content, which from then on is in sigstore's public log."""
-        from sigstore.errors import Error  # noqa: PLC0415 - an extra, and slow
-        from sigstore.models import ClientTrustConfig  # noqa: PLC0415
+        """The bundle over a file's content, which from then on is in the log. It is held against the keys at once."""
+        from sigstore.errors import VerificationError  # noqa: PLC0415 - an extra, and slow
+        from sigstore.models import InvalidBundle  # noqa: PLC0415
         from sigstore.sign import SigningContext  # noqa: PLC0415
 
         try:
-            context = SigningContext.from_trust_config(ClientTrustConfig.production())
-            with context.signer(_identity()) as signer:
-                return signer.sign_artifact(content).to_json().encode()
-        except (Error, OSError, ValueError) as error:
-            hint = "keyless signing needs the network; without one: `kernel-builder keygen` and --sign-key"
-            raise EnvironmentLacksError(Problem(f"sigstore did not sign: {error}", hint=hint)) from error
+            context = SigningContext.from_trust_config(_trust_config(self.config))
+            with context.signer(_identity(_credential())) as signer:
+                bundle = signer.sign_artifact(content).to_json().encode()
+        except (InputError, EnvironmentLacksError):
+            raise
+        except (VerificationError, InvalidBundle) as error:  # of the certificate; of a time that nobody gave
+            raise CheckFailedError(self._bad(one_line(error))) from error
+        except Exception as error:  # what sigstore's clients raise has no base, and no public name
+            raise EnvironmentLacksError(_refusal(error, self.config)) from error
+        self._refuse_another_s(content, bundle)
+        return bundle
 
     def made(self, content: bytes, bundle: bytes) -> bool:
         """Whether a bundle is a good signature over the content by the same workflow."""
         subject, issuer = self._subject, str(self._claims.get("iss"))
-        return subject is not None and is_of_identity(content, bundle, subject, issuer, self.trust_root)
+        return subject is not None and is_of_identity(content, bundle, subject, issuer, self.config)
+
+    def _refuse_another_s(self, content: bytes, bundle: bytes) -> None:
+        """A time stamp that was not given, or a certificate of another workflow, nobody would take afterwards."""
+        try:
+            signer = verify_anybody(content, bundle, self.config)
+        except CheckFailedError as error:
+            raise CheckFailedError(self._bad(error.problems[0].what)) from error
+        if self._subject is not None and not self.made(content, bundle):
+            raise CheckFailedError(self._bad(f"it is of another workflow: {signer}, and this is {self._subject}"))
+
+    def _bad(self, why: str) -> Problem:
+        hint = "nothing was published; is this the sigstore that you mean? Ask who runs it"
+        where = str(self.config) if self.config else None
+        return Problem(f"what sigstore gave does not verify: {why}", where, hint)
 
     @property
     def _claims(self) -> dict[str, object]:
@@ -63,23 +86,55 @@ class KeylessSigner:
         return f"https://github.com/{workflow}" if isinstance(workflow, str) else None
 
 
-def ambient_signer() -> KeylessSigner:
-    """The signer of the CI job that we run in. Raises EnvironmentLacksError where there is no such credential."""
-    return KeylessSigner(_credential())
+def ambient_signer(config: Path | None = None) -> KeylessSigner:
+    """The signer of the CI job that we run in. Raises EnvironmentLacksError where there is no such credential.
+
+    A configuration that cannot be read, and a credential that is over, are told before anything is done.
+    """
+    if config is not None:
+        _trust_config(config)
+    token = _credential()
+    _identity(token)
+    return KeylessSigner(token, config)
 
 
-def _identity() -> IdentityToken:
-    from sigstore.oidc import IdentityToken  # noqa: PLC0415 - an extra, and slow
+def _trust_config(file: Path | None) -> ClientTrustConfig:
+    try:
+        from sigstore.errors import Error  # noqa: PLC0415 - an extra, and slow
+        from sigstore.models import ClientTrustConfig  # noqa: PLC0415
+    except ImportError as error:
+        raise EnvironmentLacksError(_NOT_INSTALLED) from error
+    if file is None:
+        return ClientTrustConfig.production()
+    with read_errors(file):
+        text = read_regular(file).decode(errors="replace")
+    try:
+        config = ClientTrustConfig.from_json(text)
+        _ = config.signing_config, config.trusted_root
+    except (Error, ValueError) as error:
+        hint = "sigstore's ClientTrustConfig: JSON with trustedRoot and signingConfig, from who runs that sigstore"
+        what = f"the sigstore configuration cannot be read: {one_line(error)}"
+        raise InputError(Problem(what, str(file), hint)) from error
+    return config
 
-    return IdentityToken(_credential())
+
+def _identity(token: str) -> IdentityToken:
+    """Raises EnvironmentLacksError for a credential that no authority would take."""
+    from sigstore.oidc import IdentityError, IdentityToken  # noqa: PLC0415 - an extra, and slow
+
+    try:
+        return IdentityToken(token)
+    except IdentityError as error:
+        what = f"the ambient credential cannot be used: {one_line(error.__cause__ or error)}"
+        hint = "it is good for minutes: is this machine's clock right? Else start the job again"
+        raise EnvironmentLacksError(Problem(what, hint=hint)) from error
 
 
 def _credential() -> str:
     try:
         from sigstore.oidc import IdentityError, detect_credential  # noqa: PLC0415 - an extra, and slow
     except ImportError as error:
-        hint = "pip install 'hubkernels[client]'"
-        raise EnvironmentLacksError(Problem("signing needs sigstore, which is not installed", hint=hint)) from error
+        raise EnvironmentLacksError(_NOT_INSTALLED) from error
     try:
         token = detect_credential()
     except IdentityError as error:
@@ -90,4 +145,40 @@ def _credential() -> str:
     return token
 
 
+def _refusal(error: Exception, config: Path | None) -> Problem:
+    """What a service said, which sigstore's errors often leave out, and the address of it."""
+    from requests import RequestException  # noqa: PLC0415 - sigstore's, and slow
+
+    asked = next((each for each in _causes(error) if isinstance(each, RequestException)), None)
+    answer = asked.response if asked is not None else None
+    if asked is None or answer is None:
+        hint = "keyless signing needs the network; without one: `kernel-builder keygen` and --sign-key"
+        where = str(asked.request.url) if asked is not None and asked.request is not None else config
+        said = one_line(error) or type(error).__name__
+        return Problem(f"sigstore did not sign: {said}", str(where) if where else None, hint)
+    said = f"{answer.status_code} {_message(answer.text) or answer.reason}"
+    hint = _LATER if answer.status_code >= _BROKEN else _REFUSED
+    return Problem(f"sigstore did not sign: {said}", str(answer.url), hint)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _message(text: str) -> str | None:
+    """Of what both the authority and the log answer with when they refuse."""
+    try:
+        return str(json.loads(text)["message"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+_BROKEN = 500
+_LATER = "nothing was published; it is sigstore's own trouble: run it again later"
+_REFUSED = (
+    "nothing was published; does this sigstore take the issuer of the job's credential? --sign-config names another"
+)
 _HINT = "GitHub gives one to jobs with `permissions: id-token: write`; elsewhere sign with a key: --sign-key FILE"
+_NOT_INSTALLED = Problem("signing needs sigstore, which is not installed", hint="pip install 'hubkernels[client]'")

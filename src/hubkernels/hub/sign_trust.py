@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from hubkernels.errors import CheckFailedError, EnvironmentLacksError, InputErro
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
+    from sigstore.models import TrustedRoot
     from sigstore.verify import Verifier
     from sigstore.verify.policy import VerificationPolicy
 
@@ -32,7 +34,7 @@ class Workflow:
 def is_of_workflow(content: bytes, bundle: bytes, workflow: Workflow, root: Path | None) -> bool:
     """Whether the bundle is a signature of the workflow's over the content.
 
-    root: a trust root; None is the one that comes with the installed sigstore.
+    root: a trust root, or a ClientTrustConfig with one; None is the one that comes with the installed sigstore.
     """
     from sigstore.verify import policy  # noqa: PLC0415 - an extra, and slow
 
@@ -92,19 +94,19 @@ def _verify(content: bytes, bundle: bytes, wanted: VerificationPolicy, root: Pat
         found = Bundle.from_json(bundle)
         _verifier(root).verify_artifact(content, found, wanted)
     except VerificationError as error:
-        raise CheckFailedError(Problem(_line(error))) from error
+        raise CheckFailedError(Problem(one_line(error))) from error
     except (Error, ValueError) as error:
-        raise CheckFailedError(Problem(f"it is no bundle that sigstore reads: {_line(error)}")) from error
+        raise CheckFailedError(Problem(f"it is no bundle that sigstore reads: {one_line(error)}")) from error
 
 
-def _line(error: Exception) -> str:
+def one_line(error: BaseException) -> str:
+    """sigstore's errors are of several lines."""
     return " ".join(str(error).split())
 
 
 def _verifier(root: Path | None) -> Verifier:
     """It asks nobody: who needs a newer trust root names one."""
     from sigstore.errors import Error  # noqa: PLC0415 - an extra, and slow
-    from sigstore.models import TrustedRoot  # noqa: PLC0415
     from sigstore.verify import Verifier  # noqa: PLC0415
 
     logger = logging.getLogger("sigstore")
@@ -119,6 +121,17 @@ def _verifier(root: Path | None) -> Verifier:
                 Problem(what, hint="name the file: [sigstore] trust-root in the policy")
             ) from error
     try:
-        return Verifier(trusted_root=TrustedRoot.from_file(str(root)))
+        return Verifier(trusted_root=_trusted_root(root))
     except (Error, OSError, ValueError) as error:
-        raise InputError(Problem(f"the trust root cannot be read: {_line(error)}", str(root))) from error
+        raise InputError(Problem(f"the trust root cannot be read: {one_line(error)}", str(root))) from error
+
+
+def _trusted_root(file: Path) -> TrustedRoot:
+    """Also of a ClientTrustConfig: who signs with one need keep no second file to verify with."""
+    from sigstore.models import ClientTrustConfig, TrustedRoot  # noqa: PLC0415 - an extra, and slow
+
+    text = file.read_text(encoding="utf-8")
+    found = json.loads(text)
+    if isinstance(found, dict) and "trustedRoot" in found:
+        return ClientTrustConfig.from_json(text).trusted_root
+    return TrustedRoot.from_file(str(file))
