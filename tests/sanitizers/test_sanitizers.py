@@ -17,7 +17,7 @@ from hubkernels.config import load_project
 from hubkernels.host.cpu import cpu_features
 from hubkernels.model.isa import ISAS, usable_isas
 from hubkernels.model.project import Package
-from tests.conftest import REPOSITORY, SmallProject
+from tests.conftest import KEPT_CACHE, REPOSITORY, SmallProject
 from tests.ops.tiers import OPS
 from tests.sanitizers.conftest import ALL, USABLE, Sanitized
 
@@ -44,7 +44,7 @@ CASE = dataclasses.replace(
 @pytest.fixture(scope="session")
 def artifacts(sanitized: Sanitized) -> Path:
     """Our own packages, built."""
-    return sanitized.build(REPOSITORY)
+    return sanitized.build(REPOSITORY, HUBKERNELS_CACHE=KEPT_CACHE)
 
 
 @pytest.mark.parametrize("tier", TIERS)
