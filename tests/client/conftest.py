@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hubkernels.cli import main
-from tests.conftest import CPU_VARIANT, REPOSITORY
+from tests.conftest import CPU_VARIANT, KEPT_CACHE, REPOSITORY
 
 SMALL_CASE = '''\
 """The real case of the op at shapes that take no time."""
@@ -46,6 +46,8 @@ def rms_norm_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(REPOSITORY / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
     (root / "tests/cases/small.py").write_text(SMALL_CASE, encoding="utf-8")
     (root / "build.toml").write_text(rms_norm_alone(), encoding="utf-8")
-    assert main(["build", "rms-norm", "--project", str(root), "--variant", CPU_VARIANT]) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HUBKERNELS_CACHE", KEPT_CACHE)
+        assert main(["build", "rms-norm", "--project", str(root), "--variant", CPU_VARIANT]) == 0
     (found,) = (root / "build/rms-norm").glob("torch-*/")
     return found

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from hubkernels.cli import main
-from tests.conftest import CPU_VARIANT, OWN_CACHE, REPOSITORY
+from tests.conftest import CPU_VARIANT, KEPT_CACHE, REPOSITORY, environment
 from tests.ops.tiers import OPS, need_tier, saved_results
 
 COMPILERS = ["clang++", *(["g++-11"] if os.environ.get("HUBKERNELS_TEST_ALL") else [])]
@@ -29,7 +29,7 @@ def artifacts() -> Path:
     if made := os.environ.get("HUBKERNELS_TEST_ARTIFACTS"):
         return Path(made)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HUBKERNELS_CACHE", OWN_CACHE) if OWN_CACHE else patch.delenv("HUBKERNELS_CACHE")
+        patch.setenv("HUBKERNELS_CACHE", KEPT_CACHE)
         command = ["build", "--project", str(REPOSITORY), "--variant", CPU_VARIANT, "--toolchain", "locked"]
         assert main(command) == 0
     return REPOSITORY / "build"
@@ -45,25 +45,30 @@ def other_artifacts(request: pytest.FixtureRequest, tmp_path_factory: pytest.Tem
         shutil.copytree(REPOSITORY / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(REPOSITORY / "build.toml", root)
     command = [sys.executable, "-m", "hubkernels.cli", "build", "--project", str(root), "--variant", CPU_VARIANT]
-    done = subprocess.run(
-        command, env={**os.environ, "CXX": request.param}, capture_output=True, text=True, check=False
-    )
+    changed = environment(CXX=request.param, HUBKERNELS_CACHE=KEPT_CACHE)
+    done = subprocess.run(command, env=changed, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return root / "build"
+
+
+@pytest.fixture(scope="session")
+def shared_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for what the workers of a run share."""
+    folder = tmp_path_factory.getbasetemp()
+    return folder.parent if hasattr(request.config, "workerinput") else folder
 
 
 InTier = Callable[[str, str], dict[str, Any]]
 
 
 @pytest.fixture(scope="session")
-def results_in_tier(artifacts: Path, tmp_path_factory: pytest.TempPathFactory) -> InTier:
+def results_in_tier(artifacts: Path, shared_folder: Path) -> InTier:
     """(op, tier) -> what the script of the op saves there, which fails when another tier ran."""
 
     @functools.cache
     def find(op: str, isa: str) -> dict[str, Any]:
         need_tier(isa)
-        output = tmp_path_factory.mktemp("tier") / f"{op}-{isa}.pt"
-        return saved_results(op, isa, artifacts / OPS[op], output)
+        return saved_results(op, isa, artifacts / OPS[op], shared_folder / f"{op}-{isa}.pt")
 
     return find
 

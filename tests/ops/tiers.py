@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from filelock import FileLock
 
 # The flags that the kernel demands for each tier, as /proc/cpuinfo spells them.
 TIERS = {
@@ -55,9 +56,11 @@ def run_in_tier(isa: str, module: str, *arguments: str | Path) -> subprocess.Com
 
 
 def saved_results(op: str, isa: str, repo: Path, output: Path) -> dict[str, Any]:
-    """Run the script of an op in a tier, and load what it saved."""
-    done = run_in_tier(isa, f"tests.ops.{op}_tier", repo, output)
-    assert done.returncode == 0, done.stderr
+    """Run the script of an op in a tier, unless another worker has, and load what it saved."""
+    with FileLock(f"{output}.lock"):
+        if not output.exists():
+            done = run_in_tier(isa, f"tests.ops.{op}_tier", repo, output)
+            assert done.returncode == 0, done.stderr
     results: dict[str, Any] = torch.load(output)
     assert results.pop("isa") == isa, "another tier ran"
     return results

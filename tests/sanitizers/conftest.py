@@ -31,10 +31,10 @@ class Sanitized:
     compiler: str
     environment: Mapping[str, str]
 
-    def build(self, project: Path) -> Path:
-        """Build a project as a user does, and return the folder of its packages."""
+    def build(self, project: Path, **changes: str) -> Path:
+        """Build a project as a user does, and return the folder of its packages. changes: of the environment."""
         command = [sys.executable, "-m", "hubkernels.cli", "build", "--project", str(project)]
-        environment = {**os.environ, "CXX": self.compiler}
+        environment = {**os.environ, "CXX": self.compiler, **changes}
         done = subprocess.run(
             [*command, "--sanitize", "address,undefined"], env=environment, capture_output=True, text=True, check=False
         )

@@ -22,7 +22,7 @@ from hubkernels.model.backend import CPU
 from hubkernels.model.isa import ISAS
 from hubkernels.model.plan import BuildPlan, Step
 from hubkernels.model.variant import Variant
-from tests.conftest import REPOSITORY
+from tests.conftest import REPOSITORY, kept_name
 
 pytest.importorskip("torch", reason="builds take the headers of an installed torch")
 
@@ -34,6 +34,7 @@ TARGETS = [
     if isinstance(variant, Variant) and variant.backend == CPU
 ]
 SOURCES = [source.path for package, variant in TARGETS for source in compiled_sources(package, variant, "g++")]
+WARNINGS = ("-Wall", "-Wextra", "-Werror")
 TIERS = [source for source in SOURCES if Path(source).name.startswith("avx")]
 
 
@@ -60,16 +61,22 @@ class Compiled:
 def compiled(compiler: str, tmp_path_factory: pytest.TempPathFactory) -> Compiled:
     builder = Builder(HERE.project, {**os.environ, "CXX": compiler}, Settings(jobs=2, system=True))
     plans = tuple(builder.plan(package, variant) for package, variant in TARGETS)
-    made = Compiled(builder, plans, tmp_path_factory.mktemp("objects"), {})
+    made, kept = Compiled(builder, plans, tmp_path_factory.mktemp("objects"), {}), HERE.cache.store
 
     def compile_one(step: Step) -> tuple[str, str]:
+        name = kept_name(step.output, *WARNINGS)
+        if kept.take(name, made.object(step)):
+            return step.subject, ""
         command = [str(made.object(step)) if word == Step.OUTPUT else word for word in step.command]
-        command += ["-Wall", "-Wextra", "-Werror"]
-        done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
-        return step.subject, done.stderr if done.returncode else ""
+        done = subprocess.run([*command, *WARNINGS], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+        if done.returncode:
+            return step.subject, done.stderr
+        kept.put(name, made.object(step).read_bytes())
+        return step.subject, ""
 
     with ThreadPoolExecutor(2) as pool:
         made.said.update(pool.map(compile_one, [step for plan in plans for step in made.steps(plan)]))
+    HERE.cache.trim()
     return made
 
 
