@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from hubkernels.build import measured
 from hubkernels.build.peaks import SUFFIX
+from hubkernels.host import measured
 from tests.conftest import Cli, SmallProject
 
 pytestmark = pytest.mark.compiler

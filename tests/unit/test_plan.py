@@ -64,7 +64,7 @@ def test_the_plan_is_the_golden_one() -> None:
 
 
 def test_the_ninja_file_is_the_golden_one() -> None:
-    assert (GOLDEN / "build.ninja").read_text() == render(made().steps, VARIANT.tag, "build/.hubkernels")
+    assert (GOLDEN / "build.ninja").read_text() == render(made().steps, VARIANT.tag, "build/.hubkernels", ["measured"])
 
 
 def test_the_id_names_package_backend_and_content_and_nothing_else() -> None:
@@ -183,7 +183,7 @@ def test_a_flag_that_looks_like_a_stand_in_reaches_the_compiler_as_it_is(tmp_pat
     step, *_, link = planned.steps
     assert step.placed({step.output: "run/a.o"}, "run/stubs") == step.command
     (entry,) = entries(planned, tmp_path)
-    shell = shlex.split(read_commands(render([step], "tag", "work"))[0])
+    shell = shlex.split(read_commands(render([step], "tag", "work", ["measured"]))[0])
     for command in (entry["arguments"], shell):
         at = command.index(flags[0])
         assert tuple(command[at : at + len(flags)]) == flags

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import shlex
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from io import StringIO
 
 from ninja.ninja_syntax import Writer, escape
 
-from hubkernels.build import measured
 from hubkernels.build.peaks import SUFFIX
 from hubkernels.build.report import Progress
 from hubkernels.model.plan import Step
@@ -19,20 +17,17 @@ STATUS = "\x1f%f/%t "
 """NINJA_STATUS: a control character no compiler prints, then finished and total."""
 
 
-_MEASURED = shlex.join((sys.executable, "-ISs", measured.__file__))
-
-
 @dataclass(frozen=True)
 class FailedStep:
     output: str
     diagnostics: str
 
 
-def render(steps: Iterable[Step], variant: str, work: str) -> str:
+def render(steps: Iterable[Step], variant: str, work: str, measured: Sequence[str]) -> str:
     """build.ninja for these steps. Each renames when it has succeeded, so what has its name is whole.
 
     Sources are no nodes of it: a step's output is named for the content of its inputs, and is not there yet.
-    work: folder of ninja's own log.
+    work: folder of ninja's own log. measured: words that run a command and write what it took to the file named next.
     """
     text = StringIO()
     writer = Writer(text, width=10**6)  # type: ignore[arg-type]  # it writes to any text file
@@ -41,7 +36,7 @@ def render(steps: Iterable[Step], variant: str, work: str) -> str:
     writer.rule("run", "$command", description="$label")
     for step in steps:
         label = _label(step, variant)
-        variables = {"command": escape(_shell(step)), "label": escape(label)}
+        variables = {"command": escape(_shell(step, measured)), "label": escape(label)}
         writer.build([step.output], "run", order_only=list(step.after), variables=variables)
     return text.getvalue()
 
@@ -55,12 +50,13 @@ def is_about(progress: Progress, step: Step, variant: str) -> bool:
     return progress.label == _label(step, variant) or f"{step.output}.part" in progress.label
 
 
-def _shell(step: Step) -> str:
+def _shell(step: Step, measured: Sequence[str]) -> str:
     output = shlex.quote(step.output)
     part = f"{output}.part"  # of a folder that no other build shares; nvcc writes this name down in the object
     words = [shlex.quote(word) for word in step.command]
     words[step.target] = part
-    return f"{_MEASURED} {output}{SUFFIX} {' '.join(words)} && mv -f {part} {output} || {{ rm -f {part}; exit 1; }}"
+    measured_words = f"{shlex.join(measured)} {output}{SUFFIX}"
+    return f"{measured_words} {' '.join(words)} && mv -f {part} {output} || {{ rm -f {part}; exit 1; }}"
 
 
 def read_output(lines: Iterable[str]) -> Iterator[Progress | FailedStep | str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from hubkernels.build.failure import Failure, disk_hint, explain_failures
 from hubkernels.build.ninja import STATUS, FailedStep, is_about, read_output, render
 from hubkernels.build.report import Begun, Progress, Report
 from hubkernels.errors import EnvironmentLacksError, Problem
+from hubkernels.host import measured
 from hubkernels.host.files import write_atomically
 from hubkernels.host.process import Stream
 from hubkernels.host.store import Store
@@ -21,6 +23,8 @@ from hubkernels.toolchain.usage import is_usage
 
 STUBS = "stubs"
 """The folder of the link stubs, in that of a run."""
+
+_MEASURED = (sys.executable, "-ISs", measured.__file__)
 
 
 @dataclass(frozen=True)
@@ -118,7 +122,7 @@ def _redirect(plan: BuildPlan, steps: Iterable[Step], place: Workplace) -> list[
 
 def _start_ninja(plan: BuildPlan, steps: Iterable[Step], place: Workplace) -> Stream:
     script = place.work.resolve() / f"{plan.package}-{plan.variant}.ninja"
-    write_atomically(script, render(steps, plan.variant, str(script.parent)).encode())
+    write_atomically(script, render(steps, plan.variant, str(script.parent), _MEASURED).encode())
     binary = Path(ninja_distribution.BIN_DIR) / "ninja"
     environment = {**place.environment, "NINJA_STATUS": STATUS, "CLICOLOR_FORCE": "0"}
     options = ("-v",) if place.verbose else ()  # ninja then tells commands where it tells their labels
