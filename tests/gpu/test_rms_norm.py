@@ -192,6 +192,7 @@ def test_the_device_of_the_tensor_is_taken(rms_norm: ModuleType) -> None:
     assert_close(y, in_double(x, weight), 512)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")  # torch's own import of inductor
 def test_compiled_is_eager_bit_for_bit(rms_norm: ModuleType) -> None:
     x, weight = make(32, 96, dtype=torch.bfloat16)
     compiled = torch.compile(rms_norm.rms_norm, fullgraph=True)
