@@ -67,7 +67,7 @@ class Builder:
 
         An index that cannot be asked is no error: what is installed here may do.
         """
-        if self.settings.system or self.sdks.lock.exists():
+        if self.settings.system or self.sdks.locked:
             return ()
         wanted = self.wanted(packages)
         if not wanted.names:
@@ -77,8 +77,9 @@ class Builder:
         except EnvironmentLacksError as error:
             why = error.problems[0].what
             return (f"{self.sdks.lock.name} is not written, so this build is made with what is installed here: {why}",)
-        self.sdks.write(added)
-        self.planner.pin(self.sdks.pinned())
+        if added:  # an empty lock would keep builds from what another index has
+            self.sdks.write(added)
+            self.planner.pin(self.sdks.pinned())
         return tuple(f"left out of {self.sdks.lock.name}: {each}" for each in (*wanted.left_out, *left_out))
 
     def pin_by(self, lock: Path, store: Path) -> None:
