@@ -9,12 +9,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hubkernels.build.cache import find_cache
 from hubkernels.host.machine import Machine, find_torch
+from hubkernels.host.store import Store
 from hubkernels.model.variant import Platform
 from tests.conftest import CPU_VARIANT, Cli, SmallProject, environment
 from tests.sdk.conftest import Served, torch_wheel
@@ -259,6 +262,19 @@ def test_check_reproducible_of_a_locked_build_fetches_nothing(project: SmallProj
     ran = cli("check", "reproducible", project.root)
     assert (ran.code, served.asked) == (0, []), ran.err
     assert "the same bytes twice" in ran.out
+
+
+@pytest.mark.usefixtures("bare")
+def test_check_reproducible_finds_what_the_users_own_store_has_where_another_is_written(
+    project: SmallProject, served: Served, cli: Cli, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As under sudo, where the user's cache is read and the project's is written."""
+    assert cli("build", project.root).code == 0
+    written = replace(find_cache(os.environ, cache), store=Store(project.root / "build/.hubkernels/cache/objects"))
+    monkeypatch.setattr("hubkernels.build.pipeline.find_cache", lambda *_: written)
+    served.asked.clear()
+    ran = cli("check", "reproducible", project.root)
+    assert (ran.code, served.asked) == (0, []), ran.err
 
 
 @pytest.mark.usefixtures("bare")

@@ -295,8 +295,9 @@ def test_what_is_pinned_and_not_fetched_is_accepted_by_its_name_alone() -> None:
 
 
 def test_a_full_abi_that_is_pinned_and_not_fetched_is_accepted_by_its_names() -> None:
-    waiting = supply("torch 2.13", "cuda 13.0", "cuda-math 13.0")
-    assert accepted(select(FULL_CUDA, ROWS, waiting)) == [FULL_CU130]
+    for installed in (None, "2.13.0+cpu"):
+        waiting = supply("torch 2.13", "cuda 13.0", "cuda-math 13.0", torch=installed)
+        assert accepted(select(FULL_CUDA, ROWS, waiting)) == [FULL_CU130]
 
 
 def test_a_pinned_torch_is_of_just_its_release_and_the_installed_one_the_last_resort() -> None:

@@ -82,9 +82,9 @@ class Builder:
             self.planner.pin(self.sdks.pinned())
         return tuple(f"left out of {self.sdks.lock.name}: {each}" for each in (*wanted.left_out, *left_out))
 
-    def pin_by(self, lock: Path, store: Path) -> None:
-        """Build with what another lock pins, out of another store: those of the project that this is a copy of."""
-        self.sdks = replace(self.sdks, lock=lock, others=(store, *self.sdks.others))
+    def pin_by(self, lock: Path, stores: Iterable[Path]) -> None:
+        """Build with what another lock pins, out of other stores: those of the project that this is a copy of."""
+        self.sdks = replace(self.sdks, lock=lock, others=(*stores, *self.sdks.others))
         self.planner.pin(self.sdks.pinned())
 
     def wanted(self, packages: Iterable[Package]) -> Wanted:
