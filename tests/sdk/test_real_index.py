@@ -137,7 +137,7 @@ def for_release(project: CudaProject, release: str) -> None:
 def empty_store(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Builds with what toolchain.lock pins, and a cache of its own."""
     monkeypatch.delenv("HUBKERNELS_TOOLCHAIN")
-    monkeypatch.setenv("HUBKERNELS_CACHE", str(tmp_path_factory.mktemp("a cache, of mine")))
+    monkeypatch.setenv("HUBKERNELS_CACHE", str(tmp_path_factory.mktemp("a cache of mine")))
 
 
 def built(project: Path, cli: Cli) -> None:
