@@ -97,6 +97,8 @@ class Served:
     asked: list[tuple[str, str | None, str | None]] = field(default_factory=list)
     url: str = ""
     user: str | None = None
+    reached: threading.Event = field(default_factory=threading.Event)  # a file that is held was asked for
+    go_on: threading.Event = field(default_factory=threading.Event)
 
     def add(self, file: str, content: bytes, way: str = "") -> Found:
         """Put a wheel on the index; as pip would tell of it."""
@@ -158,6 +160,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _file(self, path: str, content: bytes, part: str | None) -> None:
         way = self.served.ways.get(path, "")
+        if way == "held":
+            self.served.reached.set()
+            self.served.go_on.wait(60)
         if way.startswith("to "):
             self._send(302, b"", {"Location": way[3:]})
         elif way == "broken off" or (
@@ -208,6 +213,7 @@ def serve() -> Iterator[Served]:
     thread.start()
     served.url = f"http://127.0.0.1:{server.server_address[1]}"
     yield served
+    served.go_on.set()
     server.shutdown()
     thread.join()
     server.server_close()

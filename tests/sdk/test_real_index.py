@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from hubkernels.abi.fatbin import read_archs
+from hubkernels.abi.library import Library, read_library
 from hubkernels.errors import EnvironmentLacksError
+from hubkernels.host.machine import find_torch
 from hubkernels.model.sdk import SdkName
 from hubkernels.model.version import Version
 from hubkernels.toolchain.sdk import make
@@ -17,6 +22,9 @@ from hubkernels.toolchain.sdk.make import Maker
 from hubkernels.toolchain.sdk.ranges import RangedFile
 from hubkernels.toolchain.sdk.store import SdkStore
 from hubkernels.toolchain.sdk.transfer import Transfer, read_settings
+from tests.conftest import Cli, SmallProject
+from tests.sdk.test_builds import BARE
+from tests.toolchain.test_cuda import CudaProject
 
 pytestmark = [
     pytest.mark.slow,
@@ -100,3 +108,98 @@ def test_a_toolkit_compiles_a_kernel_for_one_architecture(tmp_path: Path) -> Non
     subprocess.run(command, cwd=tmp_path, check=True)
     needed = subprocess.run(["readelf", "-d", "x.so"], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
     assert "[libcudart.so.13]" in needed
+
+
+LAUNCH_CPP = """\
+#include <torch/csrc/stable/library.h>
+
+#include "../csrc/add.h"
+#include "registration.h"
+
+int64_t launch() { return add(nullptr, 0, nullptr); }
+STABLE_TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, m) { m.def("launch() -> int"); }
+STABLE_TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, CompositeExplicitAutograd, m) {
+  m.impl("launch", TORCH_BOX(&launch));
+}
+REGISTER_EXTENSION(TORCH_EXTENSION_NAME)
+"""
+
+
+def for_release(project: CudaProject, release: str) -> None:
+    """Let it have variants for one release of CUDA alone, and ask torch for its headers."""
+    (project.root / "torch-ext/binding.cpp").write_text(LAUNCH_CPP)
+    bounds = f'[general.cuda]\nminver = "{release}"\nmaxver = "{release}"\n\n[torch]'
+    text = (project.root / "build.toml").read_text().replace("[torch]", bounds, 1)
+    (project.root / "build.toml").write_text(text)
+
+
+@pytest.fixture
+def empty_store(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Builds with what toolchain.lock pins, and a cache of its own."""
+    monkeypatch.delenv("HUBKERNELS_TOOLCHAIN")
+    monkeypatch.setenv("HUBKERNELS_CACHE", str(tmp_path_factory.mktemp("a cache of mine")))
+
+
+def built(project: Path, cli: Cli) -> None:
+    ran = cli("build", project)
+    if "toolchain.lock is not written" in ran.err:
+        pytest.skip(f"no index can be asked: {ran.err}")
+    if "left out of toolchain.lock: " in ran.err:
+        pytest.skip(f"the index lacks some of it: {ran.err}")
+    assert ran.code == 0, ran.err
+
+
+RELEASES = ["13.0", *(["13.2"] if os.environ.get("HUBKERNELS_TEST_ALL") else [])]
+
+
+@pytest.mark.usefixtures("empty_store")
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_package_for_cuda_is_built_without_nvcc_and_torch(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch, release: str
+) -> None:
+    monkeypatch.setattr("hubkernels.build.pipeline.this_machine", lambda: BARE)
+    project = CudaProject(tmp_path).write("9.0")
+    for_release(project, release)
+    built(tmp_path, cli)
+    tag = f"torch-stable-abi210-cu{release.replace('.', '')}-x86_64-linux"
+    (file,) = (tmp_path / "build/cu-add" / tag).glob("*.abi3.so")
+    assert read_archs(file) == {"9.0"}
+    assert json.loads((file.parent / "metadata.json").read_text())["backend"]["archs"] == ["9.0"]
+    note: dict[str, Any] = json.loads((file.parent.parent / f"{tag}.build.json").read_text())["toolchain"]
+    pinned = {f"sdk {sdk['kind']} {sdk['version']}": sdk["tree"] for sdk in locked_in(tmp_path)}
+    assert {name: tree for name, tree in note.items() if name.startswith("sdk ")} == pinned
+    assert pinned.keys() == {f"sdk cuda {release}", "sdk torch 2.10"}
+    assert note["cuda"] == f"nvcc {release}"
+    if os.environ.get("HUBKERNELS_TEST_ALL"):
+        ran = cli("check", "reproducible", tmp_path)
+        assert ran.code == 0, ran.err
+
+
+def locked_in(project: Path) -> list[dict[str, Any]]:
+    return list(json.loads((project / "toolchain.lock").read_text())["sdks"])
+
+
+@pytest.mark.skipif(find_torch() is None, reason="no torch is installed to compare with")
+@pytest.mark.usefixtures("empty_store")
+def test_what_is_built_with_the_pinned_torch_is_what_the_installed_one_of_its_release_gives(
+    small: SmallProject, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The very bytes where all headers that are read are the same, else the same libraries and names."""
+    installed = find_torch()
+    assert installed
+    text = (small.root / "build.toml").read_text().replace('"2.10"', f'"{installed.version.minor}"')
+    (small.root / "build.toml").write_text(text)
+    made: list[tuple[str, bytes, Library]] = []
+    for toolchain in ("locked", "system"):
+        monkeypatch.setenv("HUBKERNELS_TOOLCHAIN", toolchain)
+        built(small.root, cli)
+        file = small.artifact / f"{small.op_id}.abi3.so"
+        library = read_library(file)
+        assert isinstance(library, Library)
+        made.append((small.op_id, file.read_bytes(), library))
+    (ours, our_bytes, pinned), (theirs, their_bytes, real) = made
+    assert pinned.needed == real.needed
+    assert {(symbol.name, symbol.version) for symbol in pinned.undefined} == {
+        (symbol.name, symbol.version) for symbol in real.undefined
+    }
+    assert ours != theirs or our_bytes == their_bytes

@@ -632,3 +632,22 @@ def test_a_build_killed_at_any_moment_leaves_the_next_one_right(
     source.write_text(f"{original}// the last\n")
     assert cli("build", "--project", small.root).code == 0
     assert unfinished(small) == [], "the next build that makes something sweeps"
+
+
+def test_a_compiler_that_is_killed_leaves_nothing_and_the_next_build_works(
+    small: SmallProject, cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The program itself, as clang is, which has no other do its work."""
+    small.without_torch()
+    short = tmp_path_factory.mktemp("bin") / "c++"
+    short.write_text('#!/bin/sh\nfor word; do [ "$word" = -c ] && kill -9 $$; done\nexec g++ "$@"\n')
+    short.chmod(0o755)
+    monkeypatch.setenv("CXX", str(short))
+    ran = cli("build", "--project", small.root)
+    assert ran.code == 3
+    assert "cpu/kernel.cpp does not compile" in ran.err
+    assert "hint: the compiler was killed, most likely for want of memory" in ran.err
+    assert not any((small.root / "build").rglob("metadata.json"))
+    monkeypatch.delenv("CXX")
+    assert cli("build", "--project", small.root).code == 0
+    assert unfinished(small) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -333,6 +334,54 @@ def test_a_compiler_that_is_killed_is_told_with_the_way_out_and_the_next_build_i
     cicc.unlink()
     cicc.symlink_to(real)
     assert cli("build", project.root).code == 0
+
+
+def test_a_capability_that_the_compiler_does_not_know_is_named_and_nothing_is_built(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = CudaProject(tmp_path / "project").write("9.0", "12.0")
+    home = toolkit(tmp_path / "cuda")
+    real = (home / "bin/nvcc").rename(home / "bin/nvcc.real")
+    older = f'[ "$1" = --list-gpu-code ] && exec echo sm_80 sm_90\nexec -a "$0" "{real}" "$@"\n'
+    (home / "bin/nvcc").write_text(f"#!/bin/bash\n{older}")
+    (home / "bin/nvcc").chmod(0o755)
+    monkeypatch.setenv("CUDA_HOME", str(home))
+    ran = cli("build", project.root)
+    assert ran.code == 3
+    assert "this compiler does not know sm_120" in ran.err
+    assert "hint: `kernel-builder list-variants` tells every reason" in ran.err
+    assert not project.artifact.exists()
+    project.write("9.0")
+    ran = cli("build", project.root)
+    assert ran.code == 0, ran.err
+
+
+def test_a_host_compiler_that_is_too_new_is_named_with_one_that_is_not(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = CudaProject(tmp_path / "project").write()
+    home = toolkit(tmp_path / "cuda")
+    real, own = (home / "targets").resolve(), home / "targets/x86_64-linux"
+    (home / "targets").unlink()
+    (own / "include/crt").mkdir(parents=True)
+    (own / "lib").symlink_to(real / "x86_64-linux/lib")
+    for folder in ("include", "include/crt"):
+        for path in (real / "x86_64-linux" / folder).iterdir():
+            if path.name not in {"crt", "host_config.h"}:
+                (own / folder / path.name).symlink_to(path)
+    header = (real / "x86_64-linux/include/crt/host_config.h").read_text()
+    limit = own / "include/crt/host_config.h"
+    limit.write_text(re.sub(r"__GNUC__ > \d+", "__GNUC__ > 10", header))
+    monkeypatch.setenv("CUDA_HOME", str(home))
+    monkeypatch.setenv("CXX", "g++")
+    ran = cli("build", project.root)
+    assert ran.code == 3
+    assert re.search(r"g\+\+ [\d.]+ is too new for nvcc 13.0, which accepts g\+\+ up to 10: name an older", ran.err)
+    assert "CXX=g++-10" in ran.err
+    assert not project.artifact.exists()
+    limit.write_text(header)
+    ran = cli("build", project.root)
+    assert ran.code == 0, ran.err
 
 
 def test_a_toolkit_that_is_not_whole_says_what_it_lacks(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,10 +15,12 @@ from hubkernels.errors import EnvironmentLacksError, InputError
 from hubkernels.host.machine import Machine, TorchSdk
 from hubkernels.model.backend import BACKENDS, CPU, CUDA
 from hubkernels.model.project import KernelSection, Package, Requirements, Torch, TorchNoarch, TvmFfi
-from hubkernels.model.variant import Decisions, Platform
+from hubkernels.model.sdk import LockedSdk, SdkName
+from hubkernels.model.variant import Decisions, Platform, Variant
 from hubkernels.model.version import Version
 from hubkernels.toolchain.compiler import Compiler
 from hubkernels.toolchain.nvcc import Nvcc
+from hubkernels.toolchain.sdk.pinned import Pinned
 
 ROWS = load_variant_table()
 LINUX = Platform("x86_64", "linux")
@@ -221,3 +224,171 @@ def test_when_the_package_itself_rules_out_every_variant_the_input_is_wrong() ->
     empty = replace(package(Torch()), sections=())
     with pytest.raises(InputError, match="no sources: torch.src is empty and no kernel section has backend cpu"):
         choose(select(empty, ROWS, machine()), empty)
+
+
+class FakePins(Pinned):
+    """SDKs by kind and version. Of those that are there their folder is known, the others wait."""
+
+    def __init__(self, *waiting: str, there: Mapping[str, Path] | None = None) -> None:
+        self.there = {sdk_name(name): folder for name, folder in (there or {}).items()}
+        names = [*map(sdk_name, waiting), *self.there]
+        super().__init__([LockedSdk(name, (), "") for name in names], lacking=", and toolchain.lock pins none")
+
+    def root(self, name: SdkName) -> Path | None:
+        return self.there.get(name)
+
+    def fetch(self, name: SdkName) -> Path:
+        raise AssertionError(f"{name} is fetched to decide")
+
+
+def sdk_name(words: str) -> SdkName:
+    kind, version = words.split()
+    return SdkName(kind, Version.parse(version), str(LINUX))
+
+
+def pinned_torch(folder: Path, release: str, cuda: str | None = "13.0") -> Path:
+    (folder / "torch").mkdir(parents=True)
+    (folder / "torch/version.py").write_text(f"__version__ = '{release}'\ncuda: str | None = {cuda and repr(cuda)}\n")
+    return folder
+
+
+def supply(
+    *waiting: str,
+    there: Mapping[str, Path] | None = None,
+    programs: Programs | None = None,
+    torch: str | None = None,
+) -> Supply:
+    """What there is on a machine with these SDKs; without a torch of its own unless one is named."""
+    installed = TorchSdk(torch, Path("torch")) if torch else None
+    return Supply(Machine(LINUX, installed), FakePins(*waiting, there=there), programs)
+
+
+def pinned_nvcc(*releases: str, codes: str = "80 90 120", gxx: str = "12.2", machine: str | None = None) -> Programs:
+    """nvccs in folders that are called after their releases, and perhaps the machine's own."""
+
+    def nvcc(path: str, release: str) -> Nvcc:
+        return Nvcc(path, Version.parse(release), "", {"g++": 15})
+
+    def at(path: str) -> Nvcc | None:
+        found = [release for release in releases if path == f"/{release}/nvidia/cu13/bin/nvcc"]
+        return nvcc(path, found[0]) if found else None
+
+    compiler = Compiler(("/usr/bin/g++",), "g++", Version.parse(gxx), "hash", {})
+    own = nvcc("/opt/cuda/bin/nvcc", machine) if machine else None
+    return Programs(lambda: own, at, lambda _: frozenset(codes.split()), lambda: compiler)
+
+
+CU132 = CU130.replace("cu130", "cu132")
+FULL_CU130 = "torch213-cxx11-cu130-x86_64-linux"
+FULL_CUDA = replace(CUDA_PACKAGE, framework=Torch(("b.cpp",)))
+
+
+def test_what_is_pinned_and_not_fetched_is_accepted_by_its_name_alone() -> None:
+    """Neither its codes nor the host's compiler count yet, nor are they asked for."""
+
+    def never(*_: object) -> None:
+        raise AssertionError("it was looked for")
+
+    programs = Programs(lambda: None, never, never, never)  # type: ignore[arg-type]
+    unseen = supply("torch 2.10", "cuda 13.0", "cuda 13.2", programs=programs)
+    assert accepted(select(CUDA_PACKAGE, ROWS, unseen)) == [CU130, CU132]
+
+
+def test_a_full_abi_that_is_pinned_and_not_fetched_is_accepted_by_its_names() -> None:
+    for installed in (None, "2.13.0+cpu"):
+        waiting = supply("torch 2.13", "cuda 13.0", "cuda-math 13.0", torch=installed)
+        assert accepted(select(FULL_CUDA, ROWS, waiting)) == [FULL_CU130]
+
+
+def test_a_pinned_torch_is_of_just_its_release_and_the_installed_one_the_last_resort() -> None:
+    assert accepted(select(package(), ROWS, supply("torch 2.10"))) == [STABLE]
+    assert reasons(select(package(), ROWS, supply("torch 2.12")), STABLE) == (
+        "torch is not installed, and toolchain.lock pins none",
+    )
+    assert accepted(select(package(), ROWS, supply("torch 2.12", torch="2.13.0+cpu"))) == [STABLE]
+    full = package(Torch(("b.cpp",)))
+    both = accepted(select(full, ROWS, supply("torch 2.11", torch="2.13.0+cpu")))
+    assert both == ["torch211-cxx11-cpu-x86_64-linux", "torch213-cxx11-cpu-x86_64-linux"]
+    assert reasons(select(full, ROWS, supply("torch 2.11", torch="2.13.0+cpu")), both[0].replace("211", "212")) == (
+        "needs the headers of torch 2.12, 2.13.0+cpu is installed, and toolchain.lock pins none",
+    )
+
+
+@pytest.mark.parametrize(
+    ("programs", "reason"),
+    [
+        (pinned_nvcc("13.0", codes="80 90"), "this compiler does not know sm_120"),
+        (
+            pinned_nvcc("13.0", gxx="16.1"),
+            "g++ 16.1 is too new for nvcc 13.0, which accepts g++ up to 15: name an older one, CXX=g++-15",
+        ),
+        (pinned_nvcc("13.1"), "there is no nvcc in CUDA_HOME"),
+    ],
+)
+def test_once_a_pinned_toolkit_is_fetched_it_counts_what_it_can_do(programs: Programs, reason: str) -> None:
+    there = supply("torch 2.10", there={"cuda 13.0": Path("/13.0")}, programs=programs)
+    (why,) = reasons(select(CUDA_PACKAGE, ROWS, there), CU130)
+    assert why.startswith(reason)
+
+
+def test_toolkits_stand_beside_one_another_each_for_its_own_release() -> None:
+    both = {"cuda 13.0": Path("/13.0"), "cuda 13.2": Path("/13.2")}
+    pinned = supply("torch 2.10", there=both, programs=pinned_nvcc("13.0", "13.2"))
+    assert accepted(select(CUDA_PACKAGE, ROWS, pinned)) == [CU130, CU132]
+    mixed = supply("torch 2.10", there={"cuda 13.0": Path("/13.0")}, programs=pinned_nvcc("13.0", machine="13.2"))
+    decisions = select(CUDA_PACKAGE, ROWS, mixed)
+    assert accepted(decisions) == [CU130, CU132]
+    found = [mixed.nvcc(Version((13, minor))) for minor in (0, 2)]
+    assert [nvcc.path for nvcc in found if nvcc] == ["/13.0/nvidia/cu13/bin/nvcc", "/opt/cuda/bin/nvcc"]
+    assert reasons(decisions, CU130.replace("cu130", "cu126")) == (
+        "needs nvcc 12.6; /opt/cuda/bin/nvcc is nvcc 13.2, and toolchain.lock pins none",
+    )
+
+
+@pytest.mark.parametrize(
+    ("release", "cuda", "math", "reason"),
+    [
+        ("2.13.0+cu130", "13.0", "pinned", None),
+        ("2.13.0+cu130", "13.0", "", "needs the headers of the math libraries of CUDA 13.0"),
+        ("2.13.0", None, "pinned", "needs ATen/cuda of a torch for CUDA 13.0; 2.13.0 is built without CUDA"),
+        ("2.13.0+cu132", "13.2", "pinned", "needs a torch for CUDA 13.0; 2.13.0+cu132 is built with CUDA 13.2"),
+    ],
+)
+def test_the_cpp_abi_wants_math_headers_and_a_torch_for_that_cuda(
+    tmp_path: Path, release: str, cuda: str | None, math: str, reason: str | None
+) -> None:
+    there = {"torch 2.13": pinned_torch(tmp_path, release, cuda), "cuda 13.0": Path("/13.0")}
+    more = {"cuda-math 13.0": Path("/math")} if math else {}
+    decisions = select(FULL_CUDA, ROWS, supply(there={**there, **more}, programs=pinned_nvcc("13.0")))
+    if reason is None:
+        assert accepted(decisions) == [FULL_CU130]
+    else:
+        (why,) = reasons(decisions, FULL_CU130)
+        assert why.removesuffix(", and toolchain.lock pins none") == reason
+
+
+def test_a_machines_toolkit_has_its_own_math_headers(tmp_path: Path) -> None:
+    pinned = {"torch 2.13": pinned_torch(tmp_path, "2.13.0+cu130")}
+    here = supply(there=pinned, programs=pinned_nvcc(machine="13.0"))
+    assert accepted(select(FULL_CUDA, ROWS, here)) == [FULL_CU130]
+
+
+def test_sanitizers_leave_out_what_is_pinned_too() -> None:
+    pinned = Supply(Machine(LINUX, None), FakePins("torch 2.10", "cuda 13.0"), why_none="they look elsewhere")
+    assert reasons(select(CUDA_PACKAGE, ROWS, pinned), CU130) == ("they look elsewhere",)
+
+
+def test_what_a_variant_is_built_with_is_fetched_once_and_tells_whether_it_had_to_be() -> None:
+    fetched: list[SdkName] = []
+
+    class Fetching(FakePins):
+        def fetch(self, name: SdkName) -> Path:
+            fetched.append(name)
+            self.there[name] = Path(name.kind)
+            return self.there[name]
+
+    waiting = Supply(Machine(LINUX, None), Fetching("torch 2.10", "cuda 13.0", "torch 2.14"))
+    chosen = [v for v in select(CUDA_PACKAGE, ROWS, waiting).accepted if isinstance(v, Variant)]
+    assert waiting.fetch([*chosen, *chosen])
+    assert fetched == [sdk_name("torch 2.10"), sdk_name("cuda 13.0")]
+    assert not waiting.fetch(chosen)

@@ -9,8 +9,18 @@ from dataclasses import dataclass
 from hubkernels.errors import EnvironmentLacksError, HubkernelsError, InputError, Problem
 
 _DISK_FULL = "No space left on device"
-_KILLED = re.compile(r"Killed signal terminated program|died due to signal 9|^Killed$", re.MULTILINE)
-"""In the words of g++, of nvcc, and of the shell that nvcc has its programs started by."""
+_KILLED = re.compile(
+    r"Killed signal terminated program|unable to execute command: Killed|died due to signal 9"
+    r"|^Killed$|: line \d+: +\d+ Killed\b",
+    re.MULTILINE,
+)
+"""In the words of g++, of clang, of nvcc, and of the shells that they are started by."""
+_EXHAUSTED = re.compile(
+    r"^virtual memory exhausted|: out of memory allocating \d+ bytes|^LLVM ERROR: out of memory"
+    r"|instance of 'std::bad_alloc'|^ptxas fatal *: Memory allocation failure|catastrophic error: out of memory",
+    re.MULTILINE | re.IGNORECASE,
+)
+"""In the words of compilers that a limit leaves alive."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +38,12 @@ class Failure:
 
 
 def memory_hint(text: str) -> str | None:
-    """What to do about a compiler that was killed."""
-    if not _KILLED.search(text):
-        return None
-    return "the compiler was killed, most likely for want of memory: run again with --jobs 1, or give --memory"
+    """What to do about a compiler that was killed, or that found no more memory."""
+    if _KILLED.search(text):
+        return "the compiler was killed, most likely for want of memory: run again with --jobs 1, or give --memory"
+    return (
+        "there was not enough memory: run again with --jobs 1, or raise the limit" if _EXHAUSTED.search(text) else None
+    )
 
 
 def disk_hint(text: str) -> str | None:

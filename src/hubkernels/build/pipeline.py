@@ -68,7 +68,7 @@ class Builder:
         tags: variants that are built; all if there are none. An index that cannot be asked is no error: what is
         installed here may do.
         """
-        if self.settings.system or self.sdks.lock.exists():
+        if self.settings.system or self.sdks.locked:
             return ()
         wanted = self.wanted(packages, tags)
         if not wanted.names:
@@ -78,13 +78,14 @@ class Builder:
         except EnvironmentLacksError as error:
             why = error.problems[0].what
             return (f"{self.sdks.lock.name} is not written, so this build is made with what is installed here: {why}",)
-        self.sdks.write(added)
-        self.planner.pin(self.sdks.pinned())
+        if added:  # an empty lock would keep builds from what another index has
+            self.sdks.write(added)
+            self.planner.pin(self.sdks.pinned())
         return tuple(f"left out of {self.sdks.lock.name}: {each}" for each in (*wanted.left_out, *left_out))
 
-    def pin_by(self, lock: Path, store: Path) -> None:
-        """Build with what another lock pins, out of another store: those of the project that this is a copy of."""
-        self.sdks = replace(self.sdks, lock=lock, others=(store, *self.sdks.others))
+    def pin_by(self, lock: Path, stores: Iterable[Path]) -> None:
+        """Build with what another lock pins, out of other stores: those of the project that this is a copy of."""
+        self.sdks = replace(self.sdks, lock=lock, others=(*stores, *self.sdks.others))
         self.planner.pin(self.sdks.pinned())
 
     def wanted(self, packages: Iterable[Package], tags: Collection[str] = ()) -> Wanted:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hubkernels.build.cache import Cache
-from hubkernels.errors import EnvironmentLacksError, InputError, Problem
+from hubkernels.errors import EnvironmentLacksError, HubkernelsError, InputError, Problem
 from hubkernels.host.cache_folder import cache_folder
 from hubkernels.host.files import read_regular, write_atomically
 from hubkernels.model.sdk import LOCK, LockedSdk, SdkName, lock_text, read_lock
@@ -32,6 +33,11 @@ class ProjectSdks:
     environment: Mapping[str, str]
     tell: Tell
 
+    @property
+    def locked(self) -> bool:
+        """Whether there is a lock, be it one that cannot be read."""
+        return os.path.lexists(self.lock)
+
     def store(self) -> SdkStore:
         from hubkernels.toolchain.sdk.store import SdkStore  # noqa: PLC0415 - builds without a lock do without
 
@@ -50,15 +56,19 @@ class ProjectSdks:
         """What the lock pins. Raises InputError where there is none or it cannot be read."""
         try:
             return read_lock(read_regular(self.lock), str(self.lock))
-        except FileNotFoundError as error:
-            hint = "`kernel-builder toolchain lock` writes one"
-            raise InputError(Problem(f"there is no {self.lock.name}", str(self.lock.parent), hint)) from error
         except OSError as error:
-            raise EnvironmentLacksError(Problem(f"cannot read {self.lock}: {error.strerror}")) from error
+            raise self._why_unread(error) from error
+
+    def _why_unread(self, error: OSError) -> HubkernelsError:
+        if not self.locked:
+            hint = "`kernel-builder toolchain lock` writes one"
+            return InputError(Problem(f"there is no {self.lock.name}", str(self.lock.parent), hint))
+        hint = "restore it, or remove it to have one written anew"
+        return EnvironmentLacksError(Problem(f"cannot read {self.lock}: {error.strerror}", hint=hint))
 
     def pinned(self) -> Pinned:
         """What the lock pins, to build with; nothing where there is none."""
-        if not self.lock.is_file():
+        if not self.locked:
             return Pinned(lacking=f", and there is no {LOCK}: `kernel-builder toolchain lock` writes one")
         lacking = f", and {LOCK} pins none: `kernel-builder toolchain lock` adds what the index has"
         return Pinned(self.read(), self.store, self.maker, lacking)

@@ -19,17 +19,18 @@ def rebuild(  # noqa: PLR0913, PLR0917 - one parameter a circumstance
     variants: list[str],
     jobs: int,
     environment: dict[str, str],
-    sdks: tuple[str, str] | None,
+    sdks: list[str] | None,
 ) -> dict[str, str]:
     """Build variants of a package in the folder ``project`` and tell the folder of each.
 
-    sdks: the lock that pins them and their store; None for what is installed.
+    sdks: the lock that pins them and the stores that have them; None for what is installed.
     """
     os.umask(0o077)
     found = load_project(Path(project))
     builder = Builder(found, environment, Settings(jobs, system=sdks is None))
     if sdks:
-        builder.pin_by(*map(Path, sdks))
+        lock, *stores = map(Path, sdks)
+        builder.pin_by(lock, stores)
     (chosen,) = find_packages(found, (package,))
     wanted = choose(builder.decide(chosen), chosen, variants)
     made = {each.tag: str(builder.build(chosen, each, _silent).folder.absolute()) for each in wanted}

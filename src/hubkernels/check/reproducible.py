@@ -63,11 +63,12 @@ def check_reproducible(
         return {tag: collect(tag, compare(folder, Path(second[tag]))) for tag, folder in first.items()}
 
 
-def _sdks(builder: Builder) -> tuple[str, str] | None:
-    """The project's lock and store, which the second build does not fetch once more."""
-    if builder.settings.system or not builder.sdks.lock.is_file():
+def _sdks(builder: Builder) -> list[str] | None:
+    """The project's lock, and the stores of what the second build does not fetch once more."""
+    sdks = builder.sdks
+    if builder.settings.system or not sdks.locked:
         return None
-    return str(builder.sdks.lock.absolute()), str(builder.sdks.folder.absolute())
+    return [str(path.absolute()) for path in (sdks.lock, sdks.folder, *sdks.others)]
 
 
 def _read(builder: Builder, package: Package, variants: Iterable[AnyVariant]) -> frozenset[str]:

@@ -12,6 +12,7 @@ import typer
 from hubkernels.cli.console import note, report, say_warnings
 from hubkernels.cli.since import only_affected, unreadable_since
 from hubkernels.cli.target import Target, find_target
+from hubkernels.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from hubkernels.build.pipeline import Builder
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 HERE = Path()
 TOOLCHAIN_VARIABLE = "HUBKERNELS_TOOLCHAIN"
+_TOOLCHAINS = ("locked", "system")
 
 
 def _size(text: str) -> int:
@@ -32,8 +34,17 @@ def _size(text: str) -> int:
 
 
 def _toolchain(text: str) -> str:
-    if text not in {"locked", "system"}:
+    if text not in _TOOLCHAINS:
         raise typer.BadParameter(f"{text!r} is neither locked nor system")
+    return text
+
+
+def _usual_toolchain() -> str:
+    """What the environment says, for verbs that have no option."""
+    text = os.environ.get(TOOLCHAIN_VARIABLE) or "locked"
+    if text not in _TOOLCHAINS:
+        what, hint = f"{text!r} is neither locked nor system", "set it to one of these, or not at all"
+        raise InputError(Problem(what, TOOLCHAIN_VARIABLE, hint))
     return text
 
 
@@ -103,7 +114,7 @@ def settings(  # noqa: PLR0913 - one parameter an option
     from hubkernels.host.memory import free_memory  # noqa: PLC0415
 
     budget = memory if memory is not None or jobs is not None else free_memory()
-    system = (toolchain or _toolchain(os.environ.get(TOOLCHAIN_VARIABLE) or "locked")) == "system"
+    system = (toolchain or _usual_toolchain()) == "system"
     around = (jobs or usable_cores(), budget)
     return Settings(*around, verbose=verbose, keep_scratch=debug, sanitizers=sanitizers, system=system)
 

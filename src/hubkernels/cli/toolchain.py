@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hubkernels.cli.console import columns, note, say, say_json
-from hubkernels.cli.options import HERE, Json, Packages, ProjectFolder, open_readable
+from hubkernels.cli.options import HERE, Json, Packages, ProjectFolder, open_readable, settings
 from hubkernels.errors import CheckFailedError, InputError, Problem
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def lock(
     json: Json = False,
 ) -> None:
     """Pin what the project's variants are built with in toolchain.lock: what is there stays, what lacks is added."""
-    builder, target = open_readable(project, packages)
+    builder, target = open_readable(project, packages, settings(toolchain="system"))  # a lock may be beyond reading
     sdks, wanted = builder.sdks, builder.wanted(target.packages)
     there = {sdk.name: sdk for sdk in _there(sdks, anew=update)}
     if update and not packages:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from hubkernels.abi.installed import Installed
 
 LIBRARIES = ("torch_cpu", "torch", "c10")
+_TORCH_STUBS = tuple(f"lib{name}.so" for name in LIBRARIES)
 LOCAL_LINK = ("-shared", "-Wl,--no-as-needed,--build-id=none,-z,noexecstack")
 """Flags of a link for this machine alone: the compiler adds the machine's libraries, and symbols keep their names."""
 
@@ -114,11 +115,12 @@ class Toolchain:
     def write_stubs(self, folder: Path) -> None:
         """Make what is linked against, in a folder that is not there yet.
 
-        An empty library of the right name stands for each of torch's for CUDA, which no CPU build of torch has: so the
-        same objects make the same library on every machine.
+        An empty library of the right name stands for each of torch's: a link against the real ones takes the kind of
+        each symbol from them, and no CPU build of torch has those for CUDA. So the same objects make the same library
+        on every machine, whether its torch is an installed one or an SDK.
         """
         self.stubs.write(folder)
-        for name in self._cuda_stubs:
+        for name in (*_TORCH_STUBS, *self._cuda_stubs):
             with disk_errors(folder):
                 (folder / name).write_bytes(shared_object(self.stubs.cpu, name, ()))
 
@@ -157,9 +159,8 @@ class Toolchain:
         come before torch, which exports a few of them by accident. torch loads its own libraries privately, so a kernel
         must name each that it uses; the client finds them without an RPATH.
         """
-        torch = (f"-L{self.torch.lib}", *(f"-l{name}" for name in LIBRARIES))
         if self.sanitizers:
-            return torch
+            return (f"-L{self.torch.lib}", *(f"-l{name}" for name in LIBRARIES))
         stubs, runtime = Step.STUBS, self.compiler.runtime
         return (
             f"{stubs}/libstdc++.so.6",
@@ -170,8 +171,7 @@ class Toolchain:
             "-Wl,--as-needed",
             *(f"{stubs}/{name}" for name in self.stubs.optional),
             "-Wl,--no-as-needed",
-            *torch,
-            *(f"{stubs}/{name}" for name in self._cuda_stubs),
+            *(f"{stubs}/{name}" for name in (*_TORCH_STUBS, *self._cuda_stubs)),
             *((str(self.cuda.runtime),) if self.cuda else ()),
             str(runtime["crtendS.o"]),
         )

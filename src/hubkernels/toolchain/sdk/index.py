@@ -32,6 +32,7 @@ _UNREACHED = re.compile(r"connection broken|could not fetch url(?!.* 404 )", re.
 _REFUSED = re.compile(r"\b(401|403|407)\b (Client )?Error.*")
 _EXCLUDED = re.compile(r"conflicting dependencies|No matching distribution")
 _LACKING = re.compile(r"satisfies the requirement (\S+) \(from versions: ([^)]*)\)")
+_OTHER_BYTES = re.compile(r"DO NOT MATCH THE HASHES.*?Expected sha256 (\w+)\s+Got\s+(\w+)", re.DOTALL)
 _USERINFO = re.compile(r"(?<=://)[^/@\s]*@")
 _QUERY = re.compile(r"(?<=\w)\?[^\s'\"]+")
 _OVERRIDES = {
@@ -191,6 +192,11 @@ def _failure(errors: str, requirements: Sequence[str]) -> EnvironmentLacksError:
     if refused := _REFUSED.search(errors):
         hint = "pip needs credentials: in its configuration, in ~/.netrc or in its keyring"
         what = f"the package index refuses to tell of {asked}: {without_secrets(refused[0])}"
+        return EnvironmentLacksError(Problem(what, hint=hint))
+    if other := _OTHER_BYTES.search(errors):
+        both = f"  expected sha256 {other[1]}\n  found    sha256 {other[2]}"
+        what = f"a wheel for {asked} has other bytes than the index says\n{both}"
+        hint = "a transfer that was broken off, or whoever serves it altered it: try again, or ask another index"
         return EnvironmentLacksError(Problem(what, hint=hint))
     if _UNREACHED.search(errors):
         hint = "is there a network? `pip config list` tells which index pip asks; `toolchain unpack` needs none"
