@@ -253,7 +253,8 @@ def test_what_the_lock_lacks_is_a_reason_and_the_installed_torch_the_last_resort
     assert not any(name.startswith("sdk") for name in note_of(project))
     monkeypatch.setattr("hubkernels.build.pipeline.this_machine", lambda: BARE)
     rejected = json.loads(cli("list-variants", "--json", project.root).out)["my-kernel"]["rejected"]
-    assert rejected[CPU_VARIANT] == ["torch is not installed, and toolchain.lock pins none"]
+    (why,) = rejected[CPU_VARIANT]
+    assert why.startswith("torch is not installed, and toolchain.lock pins none: `kernel-builder toolchain lock`")
 
 
 @pytest.mark.usefixtures("bare")

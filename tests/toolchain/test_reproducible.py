@@ -141,6 +141,7 @@ def test_the_check_needs_no_client(small: SmallProject) -> None:
         "variants": [tag],
         "jobs": 1,
         "environment": {**os.environ},
+        "sdks": None,
     }
     (small.root / "order").write_text(
         json.dumps({"timeout_s": 300, "requires": [], "online": False, "arguments": arguments})
