@@ -62,27 +62,6 @@ class Builder:
     def decide(self, package: Package) -> Decisions:
         return select(package, self.rows, self.planner.supply())
 
-    def lock_where_none(self, packages: Iterable[Package], tags: Collection[str] = ()) -> tuple[str, ...]:
-        """Write toolchain.lock where there is none, by what the package index has; tells what it has not, and why.
-
-        tags: variants that are built; all if there are none. An index that cannot be asked is no error: what is
-        installed here may do.
-        """
-        if self.settings.system or self.sdks.locked:
-            return ()
-        wanted = self.wanted(packages, tags)
-        if not wanted.names:
-            return ()
-        try:
-            added, left_out = self.sdks.add(wanted.names)
-        except EnvironmentLacksError as error:
-            why = error.problems[0].what
-            return (f"{self.sdks.lock.name} is not written, so this build is made with what is installed here: {why}",)
-        if added:  # an empty lock would keep builds from what another index has
-            self.sdks.write(added)
-            self.planner.pin(self.sdks.pinned())
-        return tuple(f"left out of {self.sdks.lock.name}: {each}" for each in (*wanted.left_out, *left_out))
-
     def pin_by(self, lock: Path, stores: Iterable[Path]) -> None:
         """Build with what another lock pins, out of other stores: those of the project that this is a copy of."""
         self.sdks = replace(self.sdks, lock=lock, others=(*stores, *self.sdks.others))
@@ -182,11 +161,34 @@ class Builder:
 
     def _choose(self, packages: Sequence[Package], tags: Sequence[str], report: Report, *, leave_out: bool) -> Chosen:
         """The variants to build. What they need is fetched first: then it is known what that can do."""
+        for told in self._lock_where_none(packages, tags):
+            report(told)
         decided = [(package, self.decide(package)) for package in packages]
         likely = [each for _, found in decided for each in found.accepted if not tags or each.tag in tags]
         if self.planner.supply().fetch(each for each in likely if isinstance(each, Variant)):
             decided = [(package, self.decide(package)) for package in packages]
         return choose_all(decided, tags, report, leave_out=leave_out)
+
+    def _lock_where_none(self, packages: Iterable[Package], tags: Collection[str] = ()) -> tuple[str, ...]:
+        """Write toolchain.lock where there is none, by what the package index has; tells what it has not, and why.
+
+        tags: variants that are built; all if there are none. An index that cannot be asked is no error: what is
+        installed here may do.
+        """
+        if self.settings.system or self.sdks.locked:
+            return ()
+        wanted = self.wanted(packages, tags)
+        if not wanted.names:
+            return ()
+        try:
+            added, left_out = self.sdks.add(wanted.names)
+        except EnvironmentLacksError as error:
+            why = error.problems[0].what
+            return (f"{self.sdks.lock.name} is not written, so this build is made with what is installed here: {why}",)
+        if added:  # an empty lock would keep builds from what another index has
+            self.sdks.write(added)
+            self.planner.pin(self.sdks.pinned())
+        return tuple(f"left out of {self.sdks.lock.name}: {each}" for each in (*wanted.left_out, *left_out))
 
     def settle(self) -> None:
         """At the end: remember what was read, and bring the cache below its limit."""

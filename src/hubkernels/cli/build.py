@@ -75,8 +75,6 @@ def build(  # noqa: PLR0913, PLR0917 - one parameter an option
     if since is not None and not target.named:  # then none may be left: a change of what cannot be built is no failure
         chosen = built_here(builder, chosen)
     results: list[dict[str, object]] = []
-    for told in builder.lock_where_none(chosen, variant or ()):
-        hear(told)
     started = time.monotonic()
     done = False
     try:
