@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.version import Version as Release
 
 from hubkernels.model.sdk import SdkName
 from hubkernels.model.version import Version
+from hubkernels.toolchain.sdk import newer_pip
 from hubkernels.toolchain.sdk.index import Found, Index
 from hubkernels.toolchain.sdk.make import Maker
 from hubkernels.toolchain.sdk.store import SdkStore
@@ -217,6 +219,12 @@ def serve() -> Iterator[Served]:
     server.shutdown()
     thread.join()
     server.server_close()
+
+
+@pytest.fixture(autouse=True)
+def pip_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter's pip, also where it is old: the indexes of these tests have no pip."""
+    monkeypatch.setattr(newer_pip, "ENOUGH", Release("0"))
 
 
 @pytest.fixture

@@ -5,16 +5,18 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import subprocess
 import sys
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.version import Version as Release
 
 from hubkernels.errors import EnvironmentLacksError
 from hubkernels.host.process import Finished
 from hubkernels.model.version import Version
+from hubkernels.toolchain.sdk import newer_pip
 from hubkernels.toolchain.sdk.index import Found, Index, NotOfferedError, without_secrets
 from hubkernels.toolchain.sdk.recipes import MATH, RECIPES
 from hubkernels.toolchain.sdk.transfer import read_settings
@@ -36,14 +38,55 @@ def test_the_newest_that_fits_is_found_and_remembered(served: Served, index: Ind
     assert served.asked
 
 
-@pytest.mark.skipif(
-    Version.parse(".".join(metadata.version("pip").split(".")[:2])) < Version((23, 3)),
-    reason="pip before 23.3 downloads a wheel to tell of it",
-)
-def test_no_wheel_is_downloaded_to_be_told_of(served: Served, index: Index) -> None:
+def test_no_wheel_is_downloaded_to_be_told_of(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the interpreter's pip would, a newer one of the same index is asked: here that is the installed one."""
+    monkeypatch.setattr(newer_pip, "ENOUGH", Release("23.3"))
+    monkeypatch.setattr(newer_pip, "version", lambda _: "23.0.1")
     served.add(TORCH_FILE, torch_wheel())
+    index = Index(pip_environment(tmp_path, f"{served.url}/simple/"), tmp_path / "sdk/answers")
+    newer = tmp_path / "sdk/pip"
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(newer), "pip>=23.3"],
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode:
+        pytest.skip("no index that has pip can be asked")
     index.ask(("torch==2.12.*",), PLATFORM)
     assert [path for path, _, _ in served.asked if path.endswith(".whl")] == []
+
+
+def test_a_newer_pip_is_installed_once_whole_and_by_the_same_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(newer_pip, "ENOUGH", Release("23.3"))
+    monkeypatch.setattr(newer_pip, "version", lambda _: "23.0.1")
+    started: list[tuple[str, ...]] = []
+
+    def install(command: tuple[str, ...], env: dict[str, str], timeout_s: float) -> Finished:
+        assert env == {"PIP_INDEX_URL": "x", "PYTHONPATH": "mine"}
+        assert timeout_s
+        started.append(command)
+        target = Path(command[command.index("--target") + 1])
+        target.mkdir()
+        return Finished(0, "", "")
+
+    environment = {"PIP_INDEX_URL": "x", "PYTHONPATH": "mine"}
+    for _ in range(2):
+        found = newer_pip.pip_variables(environment, tmp_path / "pip", install)
+        assert found == {"PYTHONPATH": f"{tmp_path / 'pip'}{os.pathsep}mine"}
+    assert len(started) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["pip"]
+
+
+def test_where_no_newer_pip_can_be_had_the_old_one_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(newer_pip, "ENOUGH", Release("23.3"))
+    monkeypatch.setattr(newer_pip, "version", lambda _: "23.0.1")
+    failed = lambda *_, **__: Finished(1, "", "no network")  # noqa: E731
+    assert newer_pip.pip_variables({}, tmp_path / "pip", failed) == {}
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(newer_pip, "version", lambda _: "26.3")
+    assert newer_pip.pip_variables({}, tmp_path / "pip", failed) == {}
 
 
 def test_a_folder_with_a_cpu_wheel_does_not_hide_the_wheel_of_the_index(served: Served, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
@@ -18,6 +19,7 @@ from urllib.parse import quote, unquote, urlsplit
 from hubkernels.errors import EnvironmentLacksError, Problem
 from hubkernels.host.files import read_json_object, write_atomically
 from hubkernels.host.process import Finished, run
+from hubkernels.toolchain.sdk.newer_pip import pip_variables
 
 PYTHON = "3.13"
 """Headers are the same in the wheels of every Python. One that is named gives every machine the same lock."""
@@ -88,6 +90,13 @@ class Index:
         self.anew = anew
         self._start = start
 
+    @cached_property
+    def _overrides(self) -> Mapping[str, str]:
+        return {
+            **_OVERRIDES,
+            **pip_variables({**self.environment, **_OVERRIDES}, self.answers.parent / "pip", self._start),
+        }
+
     def ask(self, requirements: Sequence[str], platform: str) -> tuple[Found, ...]:
         """The wheel of each requirement, in their order.
 
@@ -116,7 +125,7 @@ class Index:
             report = Path(scratch, "report")  # beside what pip says: that tells why there is none
             places = ("--report", str(report), "--target", str(Path(scratch, "nowhere")))
             command = (sys.executable, "-m", "pip", *_OPTIONS, *places, *_platforms(platform), *requirements)
-            done = self._start(command, env={**self.environment, **_OVERRIDES}, timeout_s=_TIMEOUT_S)
+            done = self._start(command, env={**self.environment, **self._overrides}, timeout_s=_TIMEOUT_S)
             if done.status:
                 raise _failure(f"{done.output}\n{done.errors}", requirements)
             found = read_json_object(report)
