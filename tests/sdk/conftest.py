@@ -99,6 +99,8 @@ class Served:
     asked: list[tuple[str, str | None, str | None]] = field(default_factory=list)
     url: str = ""
     user: str | None = None
+    metadata: bool = True
+    head: bool = True
     reached: threading.Event = field(default_factory=threading.Event)  # a file that is held was asked for
     go_on: threading.Event = field(default_factory=threading.Event)
 
@@ -125,6 +127,10 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         pass
 
+    def do_HEAD(self) -> None:
+        content = self.served.files.get(self.path)
+        self._send(200 if content and self.served.head else 405, b"", {"Content-Length": str(len(content or b""))})
+
     def do_GET(self) -> None:
         path, part, user = self.path.partition("?")[0], self.headers.get("Range"), self.headers.get("Authorization")
         served = self.served
@@ -149,6 +155,7 @@ class _Handler(BaseHTTPRequestHandler):
                     name = next(each for each in archive.namelist() if each.endswith("/METADATA"))
                     meta = hashlib.sha256(archive.read(name)).hexdigest()
                 beside = f'data-dist-info-metadata="sha256={meta}" data-core-metadata="sha256={meta}"'  # old, new pip
+                beside = beside if self.served.metadata else ""
                 rows.append(f'<a href="{path}#sha256={sha256}" {beside}>{file}</a>')
         self._send(
             200 if rows else 404,

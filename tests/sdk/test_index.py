@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
 import subprocess
@@ -20,7 +21,17 @@ from hubkernels.toolchain.sdk import newer_pip
 from hubkernels.toolchain.sdk.index import Found, Index, NotOfferedError, without_secrets
 from hubkernels.toolchain.sdk.recipes import MATH, RECIPES
 from hubkernels.toolchain.sdk.transfer import read_settings
-from tests.sdk.conftest import CUDA, PLATFORM, TORCH, TORCH_FILE, Served, pip_environment, torch_wheel, write_wheel
+from tests.sdk.conftest import (
+    CUDA,
+    PLATFORM,
+    TORCH,
+    TORCH_FILE,
+    TORCH_FILES,
+    Served,
+    pip_environment,
+    torch_wheel,
+    write_wheel,
+)
 
 MATH_NAME = dataclasses.replace(CUDA, kind="cuda-math")
 
@@ -38,22 +49,33 @@ def test_the_newest_that_fits_is_found_and_remembered(served: Served, index: Ind
     assert served.asked
 
 
-def test_no_wheel_is_downloaded_to_be_told_of(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the interpreter's pip would, a newer one of the same index is asked: here that is the installed one."""
+@pytest.mark.parametrize("beside", ["its metadata", "nothing"])
+def test_no_wheel_is_downloaded_to_be_told_of(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: str
+) -> None:
+    """A newer pip is asked where the interpreter's would, and reads parts where an index has nothing beside a wheel."""
     monkeypatch.setattr(newer_pip, "ENOUGH", Release("23.3"))
     monkeypatch.setattr(newer_pip, "version", lambda _: "23.0.1")
-    served.add(TORCH_FILE, torch_wheel())
+    served.metadata = beside == "its metadata"
+    wheel = torch_wheel({**TORCH_FILES, "torch/lib/libtorch.so": os.urandom(300_000)})
+    served.add(TORCH_FILE, wheel)
     index = Index(pip_environment(tmp_path, f"{served.url}/simple/"), tmp_path / "sdk/answers")
     newer = tmp_path / "sdk/pip"
-    done = subprocess.run(
-        [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(newer), "pip>=23.3"],
-        capture_output=True,
-        check=False,
-    )
-    if done.returncode:
+    command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(newer), "pip>=23.3"]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
         pytest.skip("no index that has pip can be asked")
-    index.ask(("torch==2.12.*",), PLATFORM)
-    assert [path for path, _, _ in served.asked if path.endswith(".whl")] == []
+    (found,) = index.ask(("torch==2.12.*",), PLATFORM)
+    assert found.sha256 == hashlib.sha256(wheel).hexdigest()
+    parts = [part for path, part, _ in served.asked if path.endswith(".whl")]
+    assert bool(parts) == (beside == "nothing")
+    spans = [part.removeprefix("bytes=").split("-") for part in parts if part]
+    assert sum(int(end) - int(start) + 1 for start, end in spans) < len(wheel) / 2
+
+
+def test_an_index_with_neither_metadata_nor_parts_is_asked_for_the_wheel(served: Served, index: Index) -> None:
+    served.metadata = served.head = False
+    served.add(TORCH_FILE, torch_wheel())
+    assert [found.file for found in index.ask(("torch==2.12.*",), PLATFORM)] == [TORCH_FILE]
 
 
 def test_a_newer_pip_is_installed_once_whole_and_by_the_same_configuration(

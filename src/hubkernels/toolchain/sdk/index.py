@@ -116,6 +116,10 @@ class Index:
         with contextlib.suppress(OSError):
             self._kept(requirements, platform).unlink()
 
+    def _pip(self, *words: str) -> Finished:
+        command = (sys.executable, "-m", "pip", *_OPTIONS, *words)
+        return self._start(command, env={**self.environment, **self._overrides}, timeout_s=_TIMEOUT_S)
+
     def _kept(self, requirements: Sequence[str], platform: str) -> Path:
         words = "\0".join((*requirements, PYTHON, platform))
         return self.answers / f"{hashlib.sha256(words.encode()).hexdigest()[:32]}.json"
@@ -124,8 +128,10 @@ class Index:
         with tempfile.TemporaryDirectory() as scratch:
             report = Path(scratch, "report")  # beside what pip says: that tells why there is none
             places = ("--report", str(report), "--target", str(Path(scratch, "nowhere")))
-            command = (sys.executable, "-m", "pip", *_OPTIONS, *places, *_platforms(platform), *requirements)
-            done = self._start(command, env={**self.environment, **self._overrides}, timeout_s=_TIMEOUT_S)
+            words = (*places, *_platforms(platform), *requirements)
+            done = self._pip(*_IN_PARTS, *words)
+            if done.status and _NOT_IN_PARTS.search(done.errors + done.output):
+                done = self._pip(*words)
             if done.status:
                 raise _failure(f"{done.output}\n{done.errors}", requirements)
             found = read_json_object(report)
@@ -142,6 +148,12 @@ _OPTIONS = (  # why a page could not be fetched is told at the second level of -
     *("install", "-vv", "--dry-run", "--ignore-installed", "--no-deps", "--only-binary=:all:", "--progress-bar", "off"),
     *("--retries", "2", "--implementation", "cp", "--python-version", PYTHON),
 )
+
+_IN_PARTS = ("--use-feature=fast-deps",)
+"""An index without metadata of wheels, as some mirrors are, is asked for parts of a wheel instead of all of it."""
+
+_NOT_IN_PARTS = re.compile(r"(Client|Server) Error[^\n]*\.whl|invalid choice: 'fast-deps'")
+"""What pip says where the server has no HEAD, or a pip that has no such feature any more."""
 
 
 def _platforms(platform: str) -> tuple[str, ...]:
