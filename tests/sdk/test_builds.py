@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -102,6 +103,8 @@ def test_without_lock_and_torch_a_build_locks_and_the_next_one_asks_nothing(
     first = cli("build", project.root)
     assert first.code == 0, first.err
     assert first.out.startswith("built")
+    assert f"{project.root / 'toolchain.lock'} is written: commit it, so that everybody" in first.err
+    assert re.search(rf"^{re.escape(TORCH_FILE)}: \d+ files, [\d.]+ k?B of [\d.]+ kB$", first.err, re.MULTILINE)
     (sdk,) = lock_of(project)
     assert note_of(project)["sdk torch 2.10"] == sdk["tree"]
     assert note_of(project)["torch"] == "2.10.0"

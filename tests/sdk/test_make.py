@@ -111,7 +111,7 @@ def test_nothing_stays_of_parts_that_turn_out_to_be_of_another_wheel(
     parts = write_wheel("torch", "2.12.1", evil, listed={last: f"{last},{digest(b'')},{len(evil[last])}"})
     served.parts[next(iter(served.files))] = parts
     assert lock_torch(told, served.add(TORCH_FILE, torch_wheel())).tree == honest.tree
-    assert "its RECORD says" in told.said[0]
+    assert any("its RECORD says" in line for line in told.said)
 
 
 @pytest.mark.parametrize("kind", ["altered", "gone"])

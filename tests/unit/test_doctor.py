@@ -15,7 +15,11 @@ from hubkernels.check.doctor import CLIENT, Surroundings, can_build, examine
 from hubkernels.check.finding import Finding
 from hubkernels.cli import main
 from hubkernels.host import disk
+from hubkernels.host.machine import Machine
 from hubkernels.host.store import Store
+from hubkernels.model.sdk import LockedSdk, SdkName, Wheel, lock_text
+from hubkernels.model.variant import Platform
+from hubkernels.model.version import Version
 
 REPOSITORY = Path(__file__).parents[2]
 AVX2_MACHINE = "processor\t: 0\nflags\t\t: fpu sse2 avx avx2 fma f16c avx512f\nflags\t\t: none\n"
@@ -81,6 +85,26 @@ def test_the_compiler_is_asked_once_and_as_a_build_asks_it(tmp_path: Path) -> No
     script = f"echo \"asked $CPATH\" >>{tmp_path}/asked; printf '#define __GNUC__ 9\\n'"
     examine(around(tmp_path, program(tmp_path, "g++", script), CPATH="/trap"))
     assert (tmp_path / "asked").read_text(encoding="utf-8") == "asked \n"
+
+
+def test_without_torch_a_build_is_still_possible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = Machine(Platform("x86_64", "linux"), None)
+    monkeypatch.setattr("hubkernels.check.doctor.this_machine", lambda: here)
+    found = look(around(tmp_path), "torch")
+    assert (found.state, found.needed) == ("warning", False)
+    assert (found.hint or "").startswith(
+        "builds take its headers by toolchain.lock; to load kernels here, install torch"
+    )
+
+
+def test_the_cuda_that_a_project_pins_is_told(tmp_path: Path) -> None:
+    assert "pins" not in look(around(tmp_path), "cuda").text
+    name = SdkName("cuda", Version((13, 2)), "x86_64-linux")
+    wheel = Wheel("a-1-py3-none-any.whl", "a-1-py3-none-any.whl", "0" * 64, 1, "0" * 64)
+    (tmp_path / "toolchain.lock").write_text(lock_text([LockedSdk(name, (wheel,), "0" * 64)]), encoding="utf-8")
+    assert look(around(tmp_path), "cuda").text.startswith("toolchain.lock pins 13.2; beside it no nvcc")
+    (tmp_path / "toolchain.lock").write_text("{", encoding="utf-8")
+    assert "pins" not in look(around(tmp_path), "cuda").text
 
 
 def test_without_git_builds_work_and_note_no_commit(tmp_path: Path) -> None:

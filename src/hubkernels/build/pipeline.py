@@ -185,10 +185,12 @@ class Builder:
         except EnvironmentLacksError as error:
             why = error.problems[0].what
             return (f"{self.sdks.lock.name} is not written, so this build is made with what is installed here: {why}",)
+        told = [f"left out of {self.sdks.lock.name}: {each}" for each in (*wanted.left_out, *left_out)]
         if added:  # an empty lock would keep builds from what another index has
             self.sdks.write(added)
             self.planner.pin(self.sdks.pinned())
-        return tuple(f"left out of {self.sdks.lock.name}: {each}" for each in (*wanted.left_out, *left_out))
+            told.append(f"{self.sdks.lock} is written: commit it, so that everybody builds with the same")
+        return tuple(told)
 
     def settle(self) -> None:
         """At the end: remember what was read, and bring the cache below its limit."""

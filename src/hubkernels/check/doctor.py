@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import shutil
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
@@ -14,13 +14,14 @@ from hubkernels.build.cache import find_cache
 from hubkernels.build.places import WORK
 from hubkernels.check import cuda
 from hubkernels.check.finding import Finding
-from hubkernels.errors import EnvironmentLacksError
+from hubkernels.errors import EnvironmentLacksError, InputError
 from hubkernels.host.cpu import CPUINFO, cpu_features
 from hubkernels.host.disk import allows_programs, free_bytes
 from hubkernels.host.files import FileHashes
 from hubkernels.host.machine import find_torch, python_include, require_torch, this_machine
 from hubkernels.host.process import run
 from hubkernels.model.isa import usable_isas
+from hubkernels.model.sdk import LOCK, read_lock
 from hubkernels.model.version import Version
 from hubkernels.toolchain.compiler import Compiler, compiler_environment, find_compiler
 from hubkernels.toolchain.nvcc import Nvcc, find_nvcc
@@ -48,6 +49,15 @@ class Surroundings:
             return find_compiler(compiler_environment(self.environment), hashes)
         except EnvironmentLacksError as error:
             return error
+
+    @property
+    def pinned_cuda(self) -> tuple[str, ...]:
+        """Releases of CUDA that the project pins. A lock that cannot be read is told of by the verbs that need it."""
+        lock = self.build.parent / LOCK
+        try:
+            return tuple(str(s.name.version) for s in read_lock(lock.read_bytes(), str(lock)) if s.name.kind == "cuda")
+        except (OSError, InputError):
+            return ()
 
     @cached_property
     def nvcc(self) -> Nvcc | None:
@@ -96,11 +106,14 @@ def _compiler(around: Surroundings) -> Finding:
 
 
 def _torch(_: Surroundings) -> Finding:
+    """Builds do without: they take headers by toolchain.lock. Loading a kernel does not."""
     try:
         torch = require_torch(this_machine())
     except EnvironmentLacksError as error:
-        return _missing("torch", error)  # its hint says how: which build of torch is the user's choice
-    return Finding("torch", "ok", f"{torch.release} ({torch.root})", needed=True)
+        (problem,) = error.problems
+        hint = f"builds take its headers by toolchain.lock; to load kernels here, {problem.hint}"
+        return Finding("torch", "warning", problem.what, hint)
+    return Finding("torch", "ok", f"{torch.release} ({torch.root})")
 
 
 def _ninja(_: Surroundings) -> Finding:
@@ -173,7 +186,9 @@ def _isas(around: Surroundings) -> Finding:
 
 
 def _cuda(around: Surroundings) -> Finding:
-    return cuda.toolkit(around.nvcc, find_torch(), around.environment)
+    found = cuda.toolkit(around.nvcc, find_torch(), around.environment)
+    pinned = ", ".join(around.pinned_cuda)
+    return replace(found, text=f"toolchain.lock pins {pinned}; beside it {found.text}") if pinned else found
 
 
 def _cuda_host(around: Surroundings) -> Finding:

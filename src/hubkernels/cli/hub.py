@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -74,7 +75,8 @@ def serve(  # noqa: PLR0913, PLR0917 - one parameter an option
         if not accounts.accounts:
             note(f"warning: everybody may read and nobody may write: no token is in {TOKENS} or --tokens")
         stopped.wait()
-        note("finishing what was asked; interrupt again to stop at once")
+        if sys.stderr.isatty():  # somebody may have pressed a key; a script that ends it has not
+            note("finishing what was asked; interrupt again to stop at once")
 
 
 def _limits(largest: str | None, keep_free: str | None) -> Limits:

@@ -70,8 +70,14 @@ def _unlicensed(offered: Iterable[Offered]) -> Iterator[Problem]:
             yield Problem(f"the Hub knows no license {found}", "general.license", hint)
 
 
+_COMMIT = (
+    "`git status` tells which, toolchain.lock among them where a build wrote it: commit and build again, or publish it "
+    "all the same with --allow-dirty"
+)
+
+
 def _dirty(offered: Iterable[Offered]) -> Iterator[Problem]:
     tags = [each.tag for each in offered if each.dirty]
     if tags:
         what = f"built of files that are not committed: {', '.join(tags)}"
-        yield Problem(what, hint="commit and build again, or publish it all the same with --allow-dirty")
+        yield Problem(what, hint=_COMMIT)

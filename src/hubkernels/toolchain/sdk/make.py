@@ -12,6 +12,7 @@ from urllib.request import url2pathname
 from hubkernels.errors import EnvironmentLacksError, InputError, Problem
 from hubkernels.host.files import disk_errors, hash_file, read_errors
 from hubkernels.model.sdk import LockedSdk, SdkName, Wheel, tree_hash
+from hubkernels.model.size import size_text
 from hubkernels.toolchain.sdk.draft import Draft
 from hubkernels.toolchain.sdk.index import Found, Index
 from hubkernels.toolchain.sdk.ranges import NoRangesError, RangedFile, Tell, fetch_whole, other_bytes
@@ -127,6 +128,7 @@ class Maker:
         taken = tuple(filter(recipe.takes, wheel.names))
         if not taken:
             raise EnvironmentLacksError(Problem(f"{found.file} has none of the files that an SDK is made of"))
+        self._tell(f"{found.file}: {len(taken)} files, {size_text(wheel.packed(taken))} of {size_text(size)}")
         told = time.monotonic()
         for number, (name, content) in enumerate(wheel.read(taken)):
             draft.add(name, content, program=recipe.is_program(name))

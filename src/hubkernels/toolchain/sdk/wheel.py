@@ -59,6 +59,10 @@ class OpenWheel:
         infos = sorted(self._members.values(), key=lambda info: info.header_offset)
         return tuple(info.filename for info in infos if not info.is_dir())
 
+    def packed(self, names: Sequence[str]) -> int:
+        """Bytes that these members take in the wheel."""
+        return sum(self._members[name].compress_size for name in names)
+
     def read(self, names: Sequence[str]) -> Iterator[tuple[str, bytes]]:
         """Members and their content, in the order in which they lie. Raises DamagedWheelError that names the member."""
         infos = sorted((self._members[name] for name in names), key=lambda info: info.header_offset)
