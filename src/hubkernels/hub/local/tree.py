@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
 from stat import S_ISREG
 from typing import NamedTuple
 
@@ -57,6 +57,32 @@ def find(store: ObjectStore, tree: str, path: str) -> Entry | None:
             return None
         found = match
     return found
+
+
+Parts = tuple[str, ...]
+"""A path, cut at its slashes."""
+
+
+def differing(store: ObjectStore, now: str, before: str | None, paths: Sequence[Parts]) -> Iterator[Parts]:
+    """Of some paths of a tree, those that are something else, or nothing, in another one. An empty one is the tree.
+
+    Both are read together from their top, each folder once, and none below one that is the same in both.
+    """
+    if before is None:
+        yield from paths
+    elif now != before:
+        yield from (parts for parts in paths if not parts)
+        names = {parts[0] for parts in paths if parts}
+        here, there = (_named(store, tree, names) if names else {} for tree in (now, before))
+        for name, mine in here.items():
+            other = there.get(name)
+            then = other.oid if other and other.is_folder == mine.is_folder else None
+            below = [parts[1:] for parts in paths if parts and parts[0] == name]
+            yield from ((name, *parts) for parts in differing(store, mine.oid, then, below))
+
+
+def _named(store: ObjectStore, tree: str, names: Container[str]) -> dict[str, Entry]:
+    return {entry.path: entry for entry in entries(store, tree) if entry.path in names}
 
 
 class Folder:
