@@ -585,6 +585,8 @@ def test_a_path_is_kept_as_it_is_or_refused_and_git_is_content_with_it(hub: Serv
         (lines({"key": "file", "value": {"path": "a", "content": "a" * 200_001, "encoding": "base64"}}), "cut off"),
         (lines({"key": "file", "value": {"path": "a", "content": "abcd" * 50_000}}), "in base64"),
         (lines({"key": "file", "value": {"path": "a", "content": "\ud800"}}), "a: its content has half a character"),
+        (lines({"key": "file", "value": {"path": "abcd" * 50_000, "content": ""}}), "content of a file alone"),
+        (lines(summary="abcd" * 50_000), "content of a file alone"),
         (lines({"key": "lfsFile", "value": {"path": "a", "oid": "../../x"}}), "is no SHA-256"),
         (lines(file(".gitattributes", b"x" * 3000)), "longer than git reads"),
         (lines(file("a/.gitattributes", b"x" * 300_000)), "longer than git reads"),
