@@ -6,7 +6,7 @@ from collections.abc import Container, Iterator, Sequence
 from stat import S_ISREG
 from typing import NamedTuple
 
-from dulwich.objects import ObjectID, Tree
+from dulwich.objects import S_ISGITLINK, ObjectID, Tree
 
 from hubkernels.hub.local.answers import Refusal
 from hubkernels.hub.local.objects import ObjectStore, Staging
@@ -27,7 +27,11 @@ class Entry(NamedTuple):
 
 
 def entries(store: ObjectStore, tree: str, prefix: str = "") -> list[Entry]:
-    """What stands in one folder, sorted by name."""
+    """The files and folders of one folder, sorted by name. A submodule is none: its content is elsewhere."""
+    return [entry for entry in _all_entries(store, tree, prefix) if not S_ISGITLINK(entry.mode)]
+
+
+def _all_entries(store: ObjectStore, tree: str, prefix: str = "") -> list[Entry]:
     found = store[tree]
     if not isinstance(found, Tree):
         raise KeyError(tree)
@@ -142,7 +146,7 @@ class Folder:
 
     def items(self) -> dict[str, Entry | Folder]:
         if self._changed is None:
-            found = entries(self._store, self._tree) if self._tree else ()
+            found = _all_entries(self._store, self._tree) if self._tree else ()
             self._changed = {entry.path: entry for entry in found}
         return self._changed
 
