@@ -141,3 +141,49 @@ def test_an_object_that_a_commit_names_again_is_new_for_git(refs: Refs) -> None:
             staging.publish()
         assert time.time() - store.path(oid).stat().st_mtime < 60
         os.utime(store.path(oid), (0, 0))
+
+
+def with_submodule(git: Path, ref: str = V1) -> str:
+    """A commit of an operator's git that adds one, whose content is elsewhere; tells it."""
+    who = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+    listed = run("git", "-C", git, "ls-tree", ref).stdout + f"160000 commit {'a' * 40}\tsub\n"
+    made = subprocess.run(["git", "-C", git, "mktree"], input=listed, capture_output=True, text=True, check=True)
+    head = run("git", "-C", git, *who, "commit-tree", "-m", "x", made.stdout.strip(), "-p", ref).stdout.strip()
+    assert run("git", "-C", git, "update-ref", ref, head).returncode == 0
+    return head
+
+
+def test_a_submodule_is_no_file_and_stays(hub: Served) -> None:
+    """Every listing with one was a failure: its commit is no object here."""
+    assert commit(hub, file("a"), file("z/b")).status == 200
+    with_submodule(hub.git())
+    for query in ("", "?recursive=1", "?expand=1"):
+        listed = hub.ask("GET", f"{API}/tree/v1{query}")
+        assert "sub" not in [each["path"] for each in listed.json()]
+        assert {"a", "z"} <= {each["path"] for each in listed.json()}
+    asked = {"paths": ["sub", "sub/x", "a"], "expand": True}
+    told = hub.ask("POST", f"{API}/paths-info/v1", asked, Content_Type="application/json").json()
+    assert [each["path"] for each in told] == ["a"]
+    refused(hub.ask("GET", "/kernels/org/my-kernel/resolve/v1/sub"), 404, "no file 'sub'", "EntryNotFound")
+    files = {"files": [{"path": "sub", "size": 1}]}
+    assert hub.ask("POST", f"{API}/preupload/v1", files, CI).status == 200
+    assert commit(hub, file("a", b"2")).status == 200
+    assert f"160000 commit {'a' * 40}\tsub" in run("git", "-C", hub.git(), "ls-tree", V1).stdout
+    hub.check()
+
+
+def test_a_tag_of_no_commit_is_passed_over(hub: Served, tmp_path: Path) -> None:
+    """One of a tree made a failure of every `git fetch`, also of what it has nothing to do with."""
+    assert commit(hub, file("a")).status == 200
+    who = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+    for name, what in (("tree", "v1^{tree}"), ("file", "v1:a")):
+        assert run("git", "-C", hub.git(), *who, "tag", "-am", "x", name, what).returncode == 0
+        assert run("git", "-C", hub.git(), "update-ref", f"refs/tags/bare-{name}", what).returncode == 0
+        refused(hub.ask("GET", f"{API}/revision/{name}"), 404, "there is no revision", "RevisionNotFound")
+    told = hub.ask("GET", f"{API}/refs").json()
+    assert ([each["name"] for each in told["branches"]], told["tags"]) == (["main", "v1"], [])
+    url = f"{hub.url}/kernels/org/my-kernel"
+    first = run("git", "-C", hub.git(), "rev-parse", "v1^").stdout.strip()
+    for words in (("clone", "-q", url, tmp_path / "copy"), ("-C", tmp_path / "copy", "fetch", "-q", url, first)):
+        done = run("git", *words)
+        assert done.returncode == 0, done.stderr

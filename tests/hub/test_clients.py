@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dulwich.objects import ShaFile
 from huggingface_hub import (
     CommitOperationAdd,
     CommitOperationCopy,
@@ -24,12 +25,15 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
 )
 
+from hubkernels.hub.local import describe
 from hubkernels.hub.local.accounts import Accounts, parse_tokens
 from hubkernels.hub.local.asked import Limits
+from hubkernels.hub.local.objects import ObjectStore
 from hubkernels.hub.local.serve import serve as serve_hub
 from tests.hub.conftest import CI, GRANTS, LATE, OTHER, READER, Client, Serve, Served, run
 
 REPO = "org/my-kernel"
+JSON = {"Content_Type": "application/json"}
 
 
 def commit(hub: Served, *operations: CommitOperationAdd | CommitOperationDelete, **how: Any) -> str:  # noqa: ANN401
@@ -252,6 +256,54 @@ def test_paths_tell_of_files_and_folders(hub: Served) -> None:
     told = {each.path: each.last_commit.oid for each in found if each.last_commit}
     assert told == {"a": first, "a/b": first, "c": second}
     assert {each.path: each.size for each in found if hasattr(each, "size")} == {"a/b": 2, "c": 4}
+
+
+def test_last_commits_are_those_of_git(hub: Served) -> None:
+    """Also where a file becomes a folder, two folders are one, and a file is what it was again."""
+    gone = CommitOperationDelete
+    commit(hub, add("a/b/c", b"1"), add("x/y", b"1"), add("z/b/c", b"1"), add("w", b"1"))
+    commit(hub, gone("x/", is_folder=True), add("x", b"1"), add("w", b"2"))
+    commit(hub, gone("x"), add("x/y", b"1"), add("a/b/d", b"2"), add("w", b"1"))
+    commit(hub, add("z/b/d", b"2"), add("n", b"3"))
+    wanted = ["", "a", "a/b", "a/b/c", "a/b/d", "x", "x/y", "z/b", "z/b/c", "w", "n"]
+    asked = hub.ask("POST", f"/api/kernels/{REPO}/paths-info/v1", {"paths": wanted, "expand": True}, **JSON).json()
+    told = {each["path"]: each["lastCommit"]["id"] for each in asked}
+    for path in wanted:
+        log = run("git", "-C", hub.git(), "log", "-1", "--format=%H", "v1", "--", path or ".").stdout.strip()
+        assert told[path] == log, path
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The commits, trees and tags that are read from now on."""
+    read: list[str] = []
+    real = ObjectStore.__getitem__
+
+    def reads(store: ObjectStore, oid: str) -> ShaFile:
+        read.append(oid)
+        return real(store, oid)
+
+    monkeypatch.setattr(ObjectStore, "__getitem__", reads)
+    return read
+
+
+def test_last_commits_are_looked_for_in_few_reads(hub: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each path was looked for from the top in each commit: 50 paths and 1000 commits kept a thread for minutes."""
+    commit(hub, *(add(f"d/e/f{number}", b"1") for number in range(50)))
+    for number in range(10):
+        commit(hub, add("other", str(number).encode()))
+    read = counted(monkeypatch)
+    where, wanted = f"/api/kernels/{REPO}/paths-info/v1", [f"d/e/f{number}" for number in range(50)]
+    first = f"/api/kernels/{REPO}/tree/v1/d%2Fe?expand=1"
+    assert all(each["lastCommit"] for each in hub.ask("GET", first).json())
+    assert len(read) < 12 * 6
+    refused = hub.ask("POST", where, {"paths": [*wanted, "d"], "expand": True}, **JSON)
+    assert (refused.status, "50 paths at most" in refused.json()["error"]) == (413, True)
+    assert len(hub.ask("POST", where, {"paths": [*wanted, "d"]}, **JSON).json()) == 51
+    monkeypatch.setattr(describe, "COMMITS_MOST", 10)
+    told = hub.ask("POST", where, {"paths": ["d", "other"], "expand": True}, **JSON).json()
+    assert {each["path"]: "lastCommit" in each for each in told} == {"d": False, "other": True}
+    paths = hub.api().get_paths_info(REPO, ["d"], revision="v1", expand=True, repo_type="kernel")
+    assert [each.last_commit for each in paths] == [None], "which the client takes"
 
 
 def test_listings_come_in_pages(serve: Serve) -> None:

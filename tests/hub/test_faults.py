@@ -336,6 +336,52 @@ def test_a_repository_that_cannot_be_made_is_none(serve: Serve, monkeypatch: pyt
     hub.check()
 
 
+class OnDisk:
+    """What was brought to the disk of each file, its size, and of each folder, its names."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.found: dict[tuple[int, int], object] = {}
+        real = os.fsync
+
+        def fsync(handle: int) -> None:
+            real(handle)
+            place, content = self.look(Path(f"/proc/self/fd/{handle}"))
+            self.found[place] = content
+
+        monkeypatch.setattr(os, "fsync", fsync)
+
+    @staticmethod
+    def look(path: Path) -> tuple[tuple[int, int], object]:
+        there = path.stat()
+        names = sorted(each.name for each in path.iterdir()) if path.is_dir() else there.st_size
+        return (there.st_dev, there.st_ino), names
+
+    def lacks(self, *paths: Path) -> list[Path]:
+        looked = {path: self.look(path) for path in paths}
+        return [path for path, (place, content) in looked.items() if self.found.get(place) != content]
+
+
+def test_a_new_repository_is_on_the_disk_before_it_is_acknowledged(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """All of it, before its rename: a test that fails each call for it finds none that is missing."""
+    disk, lacking, real = OnDisk(monkeypatch), [], os.rename
+
+    def rename(source: Path, target: Path) -> None:
+        if Path(source).is_dir():
+            lacking.append(disk.lacks(source, *Path(source).rglob("*")))
+        real(source, target)
+
+    hub = serve(folder=tmp_path / "new/hub")
+    monkeypatch.setattr(os, "rename", rename)
+    asked = {"name": "my-kernel", "organization": "org", "type": "kernel"}
+    assert hub.ask("POST", "/api/repos/create", asked, CI).status == 200
+    assert lacking == [[]]
+    above = [path for path in hub.git().parents if path.is_relative_to(tmp_path)]
+    assert len(above) == 5
+    assert not disk.lacks(*above)
+
+
 def test_a_delete_that_fails_at_any_step_leaves_the_repository_or_none(
     hub: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:

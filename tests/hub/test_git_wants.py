@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from pathlib import Path
 
@@ -83,3 +84,19 @@ def test_a_private_commit_is_given_with_a_token_alone(hub: Served, history: tupl
     for token, given in ((READER, True), (OTHER, False), ("hf_none", False)):
         url = f"{hub.url}/kernels/org/my-kernel".replace("://", f"://user:{token}@")
         assert (fetched(tmp_path / token, url, "--depth", "1", history[0]) == "") is given
+
+
+def test_who_asks_is_looked_at_before_what_and_that_is_small(hub: Served) -> None:
+    """64 MiB were taken into memory, and inflated, of whoever sent them to a repository that is private."""
+    large, where = b"0" * (1 << 20) + b"0", f"{PAGE}/git-upload-pack"
+    packed = gzip.compress(large)
+    assert hub.ask("POST", where, large).status == 413
+    assert hub.ask("POST", where, packed, Content_Encoding="gzip").status == 413
+    assert hub.ask("PUT", "/api/kernels/org/my-kernel/settings", {"private": True}, OWNER).status == 200
+    for body, headers in (
+        (large, {}),
+        (packed, {"Content_Encoding": "gzip"}),
+        (b"no gzip", {"Content_Encoding": "gzip"}),
+    ):
+        assert hub.ask("POST", where, body, **headers).status == 401
+        assert hub.ask("POST", where, body, OTHER, **headers).status == 404

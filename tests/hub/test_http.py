@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hubkernels.hub.local.answers import Refusal
 from hubkernels.hub.local.asked import Limits
+from hubkernels.hub.local.links import LIVES_S
 from hubkernels.hub.local.names import RepoId, check_new
 from hubkernels.hub.local.objects import ObjectStore
 from tests.conftest import Cli
@@ -399,6 +400,22 @@ def test_a_batch_is_answered_by_little_more_than_was_asked(hub: Served) -> None:
     assert len(hub.ask("POST", where, {**asked, "objects": many[:-1]}, CI).body) < 2_000_000
 
 
+def test_parts_of_uploads_that_nobody_finished_lapse(serve: Serve) -> None:
+    """They stayed until the next start of the server."""
+    hub = serve(lfs="always", limits=Limits(multipart=1 << 20, part=3_000_000))
+    hub.api().create_repo("org/my-kernel", repo_type="kernel")
+    content = os.urandom(5_000_000)
+    kept = []
+    for _ in range(2):
+        header = batch(hub, content)["actions"]["upload"]["header"]  # type: ignore[index]
+        assert hub.ask("PUT", header["00001"], content[:3_000_000]).status == 200
+        kept.append({*(hub.running.hub.scratch / "parts").iterdir()})
+    (first,) = kept[0]
+    os.utime(first, (time.time() - LIVES_S - 9,) * 2)
+    batch(hub, b"another")
+    assert {*(hub.running.hub.scratch / "parts").iterdir()} == kept[1] - kept[0]
+
+
 def test_paths_that_are_told_of_are_counted(hub: Served) -> None:
     """50,000 times one path kept the Hub busy for 75 s."""
     where, form = f"{API}/paths-info/main", {"Content-Type": "application/x-www-form-urlencoded"}
@@ -585,6 +602,8 @@ def test_a_path_is_kept_as_it_is_or_refused_and_git_is_content_with_it(hub: Serv
         (lines({"key": "file", "value": {"path": "a", "content": "a" * 200_001, "encoding": "base64"}}), "cut off"),
         (lines({"key": "file", "value": {"path": "a", "content": "abcd" * 50_000}}), "in base64"),
         (lines({"key": "file", "value": {"path": "a", "content": "\ud800"}}), "a: its content has half a character"),
+        (lines({"key": "file", "value": {"path": "abcd" * 50_000, "content": ""}}), "content of a file alone"),
+        (lines(summary="abcd" * 50_000), "content of a file alone"),
         (lines({"key": "lfsFile", "value": {"path": "a", "oid": "../../x"}}), "is no SHA-256"),
         (lines(file(".gitattributes", b"x" * 3000)), "longer than git reads"),
         (lines(file("a/.gitattributes", b"x" * 300_000)), "longer than git reads"),

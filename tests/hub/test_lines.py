@@ -73,3 +73,16 @@ def test_what_is_left_of_a_refused_line_is_deleted(tmp_path: Path) -> None:
     with closing(Lines(tmp_path, 100_000)) as lines, pytest.raises(Refusal, match="more than 100000 bytes"):
         list(lines.feed(b'{"content": "' + b"abcd" * 100_000))
     assert not list(tmp_path.iterdir())
+
+
+def test_a_line_opens_one_file(tmp_path: Path) -> None:
+    """Each long string opened one, up to the end of the line: thousands left the Hub no descriptor."""
+    long = json.dumps("abcd" * 20_000).encode()
+    with closing(Lines(tmp_path, 1 << 30)) as lines:
+        for _ in range(3):
+            assert len(list(lines.feed(b'{"content": ' + long + b"}\n"))) == 1
+            lines.forget_files()
+        with pytest.raises(Refusal, match="a line has one text of more than 65536 bytes"):
+            list(lines.feed(b"[" + long + b", " + long))
+        assert len(list(tmp_path.iterdir())) == 1
+    assert not list(tmp_path.iterdir())

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.hub.conftest import OTHER, OWNER, READER, Serve, Served, run
+from tests.hub.test_beside_git import with_submodule
 from tests.hub.test_pins import TOP, Site, answering, pyproject
 
 if TYPE_CHECKING:
@@ -206,6 +207,16 @@ def test_large_files_come_along(serve: Serve, tmp_path: Path, monkeypatch: pytes
     other = serve(folder=tmp_path / "other")
     assert list((tmp_path / "other/kernels/org/base.git/lfs/objects").rglob("*"))
     assert loaded(other, top, tmp_path / "home") == "40\n"
+
+
+def test_a_submodule_is_passed_over(site: Site, tmp_path: Path, serve: Serve) -> None:
+    """It was a traceback: its commit is no object of the repository."""
+    site.publish("org/base", answering(1))
+    commit = with_submodule(site.hub.git("kernels/org/base"))
+    assert site.cli("lock", "org/base@1").code == 0
+    ran = site.cli("hub", "pull", tmp_path / "other")
+    assert ran.code == 0, ran.err
+    assert head(serve(folder=tmp_path / "other"), "v1") == commit
 
 
 @pytest.fixture

@@ -7,16 +7,18 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from hubkernels.errors import EnvironmentLacksError, InputError
 from hubkernels.hub.remote import Remote
 from hubkernels.hub.sign_key import read_signer
-from hubkernels.hub.waiting import PATIENCE
+from hubkernels.hub.waiting import PATIENCE, GaveUpError, Patience
 from tests.hub.conftest import Serve, Verb
 
 
@@ -106,3 +108,16 @@ def test_a_key_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "key")
     with pytest.raises(EnvironmentLacksError, match="is no regular file"):
         read_signer(tmp_path / "key", None)
+
+
+def test_what_one_thread_asks_is_not_forgotten_by_another() -> None:
+    """Eight readers of a lock share the client: each new question cleared the tries of all, and none gave up."""
+    patience, asked = Patience(), httpx2.Request("GET", "http://127.0.0.1/x")
+    for _ in range(4):
+        patience.before(asked)
+        with ThreadPoolExecutor(1) as another:
+            another.submit(patience.before, asked).result()
+            another.submit(patience.forget).result()
+    with pytest.raises(GaveUpError, match="tried 4 times"):
+        patience.before(asked)
+    patience.before(asked)

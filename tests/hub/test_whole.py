@@ -174,3 +174,17 @@ def test_a_config_that_nobody_but_its_writer_can_mend_is_named(folder: Path, tmp
         assert hub.ask("GET", refs).status == 200
         done = run("git", "clone", "-q", f"{hub.url}/kernels/org/my-kernel", tmp_path / "clone")
     assert done.returncode == 0, done.stderr
+
+
+def test_locks_that_a_killed_git_left_are_not_carried(folder: Path, tmp_path: Path) -> None:
+    """They were, and whoever unpacked them could never change those refs; an archive with one is refused."""
+    left = folder / GIT / "refs/heads/main.lock"
+    left.touch()
+    pack(folder, tmp_path / "x.tar")
+    unpack(tmp_path / "x.tar", tmp_path / "in")
+    assert not list((tmp_path / "in").rglob("*.lock"))
+    members = {f"{GIT}/refs/heads/main.lock": Member(0, hash_file(left))}
+    with (tmp_path / "y.tar").open("wb") as archive:
+        _write(archive, folder, members)
+    with pytest.raises(CheckFailedError, match="main.lock' is no file of a Hub"):
+        unpack(tmp_path / "y.tar", tmp_path / "other")

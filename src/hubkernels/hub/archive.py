@@ -22,7 +22,7 @@ from hubkernels.errors import CheckFailedError, InputError, Problem
 from hubkernels.host.files import disk_errors, hash_file, place_to_write, read_errors, read_json_object
 from hubkernels.hub.local.adopt import opened, take_in
 from hubkernels.hub.local.hub import Hub
-from hubkernels.hub.local.names import KINDS, RepoId
+from hubkernels.hub.local.names import KINDS, RepoId, is_ref
 from hubkernels.hub.local.repository import Repository, lay_out
 from hubkernels.hub.local.whole import insist_on_whole
 
@@ -44,6 +44,11 @@ _SERVED = (
     "stop it, pack, and start it again; or `kernel-builder hub pull` from it into another folder, what a lock names, "
     "and pack that"
 )
+
+
+def _is_part(path: str) -> bool:
+    """Of refs, what is the name of one: a git that was killed leaves its locks beside them."""
+    return bool(_PARTS.fullmatch(path)) and (is_ref(path) or not path.startswith("refs/"))
 
 
 class Member(NamedTuple):
@@ -102,7 +107,7 @@ def _check(place: Path, repo: RepoId, hub: Hub, where: str, hint: str) -> None:
 def _carried(folder: Path) -> Iterator[tuple[str, Path]]:
     for repository in _repositories(folder):
         for path in sorted(repository.rglob("*")):
-            if path.is_file() and not path.is_symlink() and _PARTS.fullmatch(str(path.relative_to(repository))):
+            if path.is_file() and not path.is_symlink() and _is_part(path.relative_to(repository).as_posix()):
                 yield path.relative_to(folder).as_posix(), path
 
 
@@ -143,7 +148,7 @@ def _place(name: str) -> tuple[RepoId, str]:
     kind, owner, folder, rest = (*name.split("/", 3), "", "", "")[:4]
     repo = RepoId(kind, owner, folder.removesuffix(".git"))
     dotted = any(part in {"", ".", ".."} for part in name.split("/"))
-    if kind not in KINDS or not folder.endswith(".git") or dotted or not _PARTS.fullmatch(rest):
+    if kind not in KINDS or not folder.endswith(".git") or dotted or not _is_part(rest):
         raise CheckFailedError(Problem(f"{name!r} is no file of a Hub", MANIFEST))
     return repo, rest
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from dulwich.client import HTTPUnauthorized, get_transport_and_path
+from dulwich.client import HTTPProxyUnauthorized, HTTPUnauthorized, get_transport_and_path
+from dulwich.config import ConfigDict
 from dulwich.errors import GitProtocolError, NotGitRepository
 from dulwich.objects import ObjectID
 from dulwich.refs import Ref
@@ -25,6 +26,7 @@ from hubkernels.hub.local.answers import Refusal
 from hubkernels.hub.local.content import Pointer, Receiver
 from hubkernels.hub.local.hub import Hub
 from hubkernels.hub.local.names import RepoId
+from hubkernels.hub.local.packs import NOT_A_PACK
 from hubkernels.hub.local.repository import MAIN, Repository, lay_out
 from hubkernels.hub.local.tree import Entry, walk
 from hubkernels.hub.local.whole import insist_on_whole
@@ -32,9 +34,11 @@ from hubkernels.hub.lock import RemoteOf
 from hubkernels.hub.offer import Content
 from hubkernels.hub.prefetch import promised_of
 from hubkernels.hub.remote import Remote
+from hubkernels.hub.waiting import SILENT_S
 from hubkernels.model.lock import Lock, Pin
 
 _HEADS = "refs/heads/"
+_REFUSES = (GitProtocolError, NotGitRepository, HTTPUnauthorized, HTTPProxyUnauthorized, HTTPError)
 
 
 @dataclass(frozen=True)
@@ -88,16 +92,31 @@ def _fetch(remote: Remote, folder: Path, wanted: set[str]) -> dict[str, str]:
 
     token = remote.credentials().get("HF_TOKEN")
     try:
-        client, path = get_transport_and_path(remote.url, username="token" if token else None, password=token)
+        client, path = get_transport_and_path(
+            remote.url, _waiting(), username="token" if token else None, password=token
+        )
         with Repo(str(folder), bare=True) as target:
             refs = client.fetch(path, target, determine_wants=choose).refs
-    except (GitProtocolError, NotGitRepository, HTTPUnauthorized, HTTPError) as error:
-        hint = "may this token see it? `hf auth whoami` tells whose it is"
+    except _REFUSES as error:
+        unseen = isinstance(error, (HTTPUnauthorized, NotGitRepository))
+        hint = "may this token see it? `hf auth whoami` tells whose it is" if unseen else "try again"
         raise HubRefusedError(
             Problem(f"git fetch failed: {error or type(error).__name__}", remote.url, hint)
         ) from error
+    except NOT_A_PACK as error:
+        what = f"what git fetched is damaged: {str(error) or type(error).__name__}"
+        raise CheckFailedError(
+            Problem(what, remote.url, "try again; where it persists, ask who runs the Hub")
+        ) from error
     heads = {ref.decode(): oid.decode() for ref, oid in refs.items() if oid and ref.startswith(_HEADS.encode())}
     return {name.removeprefix(_HEADS): commit for name, commit in heads.items()}
+
+
+def _waiting() -> ConfigDict:
+    """git waits for ever: this is the one way to tell dulwich's transport not to."""
+    config = ConfigDict()
+    config.set(b"http", b"timeout", str(SILENT_S).encode())
+    return config
 
 
 def _check(lock: Lock, pin: Pin, git: Repository, remote: Remote) -> None:

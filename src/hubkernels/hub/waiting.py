@@ -5,6 +5,7 @@ Our own retries are around its own.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,33 +32,40 @@ class GaveUpError(Exception):
     """The same was asked often, or long, enough. No error of the client's, so that it asks no more either."""
 
 
+class _Asked(threading.local):
+    """Of each thread its own: one that asks something else forgets nobody else's tries."""
+
+    def __init__(self) -> None:
+        self.tries: dict[tuple[str, str], tuple[int, float]] = {}
+
+
 class Patience:
     """Counts requests that were begun and not answered well."""
 
     def __init__(self, silent_s: float = SILENT_S, longest_s: float = _LONGEST_S) -> None:
         self._silent_s = silent_s
         self._longest_s = longest_s
-        self._asked: dict[tuple[str, str], tuple[int, float]] = {}
+        self._asked = _Asked()
 
     def before(self, request: httpx2.Request) -> None:
         """Raises GaveUpError for one too many. Waits that are not bounded are, from here on."""
         key, now = (request.method, str(request.url)), time.monotonic()
-        tries, since = self._asked.get(key, (0, now))
+        tries, since = self._asked.tries.get(key, (0, now))
         if tries >= _TRIES or now - since > self._longest_s:
-            del self._asked[key]
+            self._asked.tries.pop(key, None)
             raise GaveUpError(f"{request.method} {request.url.path} was tried {tries} times")
-        self._asked[key] = tries + 1, since
+        self._asked.tries[key] = tries + 1, since
         bounds = request.extensions.get("timeout", {})
         kinds = ("connect", "read", "write", "pool")
         request.extensions["timeout"] = {kind: bounds.get(kind) or self._silent_s for kind in kinds}
 
     def after(self, response: httpx2.Response) -> None:
         if response.status_code < _SERVER_ERROR and response.status_code not in _BAD:
-            self._asked.pop((response.request.method, str(response.request.url)), None)
+            self._asked.tries.pop((response.request.method, str(response.request.url)), None)
 
     def forget(self) -> None:
         """Another question: what was asked before it does not count."""
-        self._asked.clear()
+        self._asked.tries.clear()
 
 
 PATIENCE = Patience()

@@ -142,8 +142,8 @@ class Api:
         git = self.site.repository(request).stored.git
 
         def told(kind: str) -> list[dict[str, str]]:
-            found = git.refs.below(kind).items()
-            return [{"name": name, "ref": f"{kind}{name}", "targetCommit": git.peel(oid)} for name, oid in found]
+            found = ((name, git.peel(oid)) for name, oid in git.refs.below(kind).items())
+            return [{"name": name, "ref": f"{kind}{name}", "targetCommit": oid} for name, oid in found if oid]
 
         answer = {"branches": told("refs/heads/"), "converts": [], "tags": told("refs/tags/")}
         if flag(request.query_params, "include_prs"):

@@ -17,7 +17,7 @@ from hubkernels.hub.local.content import Pointer, check_oid
 from hubkernels.hub.local.describe import pointer_of
 from hubkernels.hub.local.lfs_rules import is_ignored, is_large
 from hubkernels.hub.local.names import check_path
-from hubkernels.hub.local.ndjson import Lines, decoded
+from hubkernels.hub.local.ndjson import LONG, Lines, decoded
 from hubkernels.hub.local.objects import Staging
 from hubkernels.hub.local.repository import Repository
 
@@ -126,6 +126,8 @@ class Incoming:
         key, value = (line.get("key"), line.get("value")) if isinstance(line, dict) else (None, None)
         if not isinstance(value, dict):
             raise Refusal(400, "a line of a commit is an object with a key and a value")
+        if self.lines.has_long() and not (key == "file" and self.lines.file(value.get("content"))):
+            raise Refusal(400, f"of a commit, the content of a file alone may have more than {LONG} bytes of text")
         if key == "header":
             self._begin(value)
         elif self.header is None:

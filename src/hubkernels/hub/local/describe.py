@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timezone
+from itertools import islice
 from typing import Any
 
 from hubkernels.hub.local.change import CommitInfo
 from hubkernels.hub.local.content import Pointer, may_be_pointer, read_pointer
 from hubkernels.hub.local.hub import Stored
 from hubkernels.hub.local.repository import Repository
-from hubkernels.hub.local.tree import Entry, find, walk
+from hubkernels.hub.local.tree import Entry, differing, walk
 
 Json = dict[str, Any]
+
+COMMITS_MOST = 1000
+"""So far back the last commits of an expanded listing are looked for: whoever may read may ask for them."""
 
 
 def moment(when: datetime) -> str:
@@ -40,18 +44,15 @@ def entry(git: Repository, found: Entry) -> Json:
 
 
 def with_last_commits(git: Repository, commit: str, entries: Iterable[Json]) -> list[Json]:
-    """Each entry with the last commit that changed it."""
+    """Each entry with the last commit that changed it; without one where that is none of the last `COMMITS_MOST`."""
     told = list(entries)
-    open_entries = {each["path"]: each for each in told}
-    for info in git.log(commit):
-        if not open_entries:
+    left = {tuple(each["path"].split("/")) if each["path"] else (): each for each in told}
+    for info in islice(git.log(commit), COMMITS_MOST):
+        if not left:
             break
         parent = git.info(info.parents[0]).tree if info.parents else None
-        for path, each in tuple(open_entries.items()):
-            before = find(git.objects, parent, path) if parent else None
-            if before is None or before.oid != each["oid"]:
-                each["lastCommit"] = {"id": info.oid, "title": info.title, "date": moment(info.moment)}
-                del open_entries[path]
+        for parts in differing(git.objects, info.tree, parent, list(left)):
+            left.pop(parts)["lastCommit"] = {"id": info.oid, "title": info.title, "date": moment(info.moment)}
     return told
 
 

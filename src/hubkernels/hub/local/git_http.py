@@ -31,7 +31,7 @@ _LOG = logging.getLogger(__name__)
 
 _FETCH = "git-upload-pack"
 _IN_MEMORY = 1 << 20
-_ASK_MOST = 64 << 20
+_ASK_MOST = 1 << 20  # 20,000 lines of what a client wants and has
 _NOT_GIT = (GitProtocolError, AssertionError, ValueError)  # what dulwich raises for lines of another form
 _NOT_OURS = (OSError, ValueError, UnsupportedVersion, UnsupportedExtension, InvalidWorktreeConfiguration)
 """What dulwich raises for a config that is one of git, and not one of a repository that it can read."""
@@ -58,23 +58,25 @@ class GitHttp:
             hint = "push with the API: `kernel-builder publish`, or `hf upload`"
             raise Refusal(403, f"repositories can be fetched and cloned, not pushed to; {hint}")
         head = b"001e# service=git-upload-pack\n0000"
-        return self._serve(request, BytesIO(), head, advertises=True)
+        return self._serve(self._readable(request), b"", head, advertises=True)
 
     async def fetch(self, request: Request) -> Response:
+        """Nothing is read of who may not read."""
+        stored = await run_in_threadpool(self._readable, request)
         asked = await body(request, _ASK_MOST)
-        if request.headers.get("content-encoding") == "gzip":
-            asked = _inflated(asked)
-        return await run_in_threadpool(self._serve, request, BytesIO(asked), b"", advertises=False)
+        return await run_in_threadpool(self._fetch, stored, asked, request.headers.get("content-encoding"))
 
-    def _serve(self, request: Request, asked: BytesIO, head: bytes, *, advertises: bool) -> Response:
-        stored = self._readable(request)
+    def _fetch(self, stored: Stored, asked: bytes, encoding: str | None) -> Response:
+        return self._serve(stored, _inflated(asked) if encoding == "gzip" else asked, b"", advertises=False)
+
+    def _serve(self, stored: Stored, asked: bytes, head: bytes, *, advertises: bool) -> Response:
         with _opened(stored, self.site) as repository:
             answer: IO[bytes] = tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=str(self.site.hub.scratch))  # noqa: SIM115 - sent later
             answer.write(head)
             repositories: dict[str, BackendRepo] = {"/": repository}
             backend = DictBackend(repositories)
             try:
-                lines, wanted = ordered(asked.read())
+                lines, wanted = ordered(asked)
                 repository.wanted = reachable(stored.git, wanted)
                 protocol = ReceivableProtocol(BytesIO(lines).read, answer.write)
                 Handler(backend, ["/"], protocol, stateless_rpc=True, advertise_refs=advertises).handle()

@@ -80,7 +80,8 @@ def _place(text: bytes) -> int:
 def reachable(git: Repository, wanted: Iterable[str]) -> frozenset[str]:
     """Those of the wanted that are commits of a branch, a tag or a pull request."""
     left, found = set(wanted), set()
-    heads = {git.peel(oid) for kind in _KINDS for oid in git.refs.below(kind).values()}
+    named = (git.peel(oid) for kind in _KINDS for oid in git.refs.below(kind).values())
+    heads = {oid for oid in named if oid}
     seen, following = set(heads), list(heads)
     while left and following:
         oid = following.pop()

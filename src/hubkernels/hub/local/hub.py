@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 from hubkernels.errors import EnvironmentLacksError, InputError, Problem
 from hubkernels.host.files import disk_errors, read_json_object
 from hubkernels.hub.local.answers import Refusal
-from hubkernels.hub.local.durable import sync_file, write_durably
+from hubkernels.hub.local.durable import sync_all, sync_file, write_durably
 from hubkernels.hub.local.lfs_rules import first_attributes
 from hubkernels.hub.local.names import KINDS, RepoId, check_new
 from hubkernels.hub.local.repository import Repository, initialize, mend_config
@@ -82,6 +82,9 @@ class Hub:
             self.scratch.mkdir(exist_ok=True)
             for kind in KINDS:
                 (self.folder / kind).mkdir(exist_ok=True)
+            if new:
+                sync_all({self.folder, *(path.parent for path in lacking)})
+            for kind in KINDS:
                 for settings in (self.folder / kind).glob(f"*/*.git/{_SETTINGS}"):
                     self._remember(settings)
             for stored in self:
@@ -140,6 +143,7 @@ class Hub:
             new = Path(tempfile.mkdtemp(dir=self.scratch))
             try:
                 initialize(new, first_attributes(lfs=self.lfs), user, self.scratch)
+                sync_all(new.rglob("*"))
                 return self._place(repo, new, private=private), True
             except BaseException:
                 shutil.rmtree(new, ignore_errors=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 from collections.abc import Mapping
@@ -18,12 +19,13 @@ from hubkernels.hub.local.answers import Json, Refusal
 from hubkernels.hub.local.asked import Site, attachment, base_url, content, json_body, objects, part, repo_of
 from hubkernels.hub.local.content import Receiver, check_oid
 from hubkernels.hub.local.hub import Stored
-from hubkernels.hub.local.links import Links
+from hubkernels.hub.local.links import LIVES_S, Links
 from hubkernels.hub.local.names import RepoId
 
 _MEDIA = "application/vnd.git-lfs+json"
 _BATCH = "/{owner}/{name}.git/info/lfs/objects"
 _CONTENT = "/content/{kind}/{owner}/{name}/{oid}"
+_PARTS = "parts"
 _MOST_PARTS = 1000
 """Of all files of one batch: each part is a link in the answer, which would else be a thousand times the request."""
 
@@ -50,6 +52,7 @@ class Lfs:
         uploads = asked.get("operation") == "upload"
         stored = self._writable(request) if uploads else self.site.repository(request).stored
         in_parts = "multipart" in str(asked.get("transfers", ""))
+        _delete_lapsed(self.site.hub.scratch / _PARTS, self.site.clock().timestamp() - LIVES_S)
         told, wanted = [], objects(asked, "objects")
         if len(wanted) > self.site.limits.page:
             raise Refusal(413, f"a batch has {self.site.limits.page} objects at most: make several batches")
@@ -174,6 +177,8 @@ class ContentOrigin:
         if stored.git.content.size(oid) == size:
             return Json({})
         folder, etags = self._parts(query), _etags(asked)
+        with suppress(FileNotFoundError):
+            os.utime(folder)  # it is no remain while it is read, however long ago its last part came
         with closing(Receiver(self.site.hub.scratch, size)) as receiver:
             for number in range(1, -(-size // length) + 1):
                 with (
@@ -195,7 +200,15 @@ class ContentOrigin:
 
     def _parts(self, query: Mapping[str, str]) -> Path:
         """The folder of an upload; its name comes from a signed link."""
-        return self.site.hub.scratch / "parts" / query["upload"]
+        return self.site.hub.scratch / _PARTS / query["upload"]
+
+
+def _delete_lapsed(parts: Path, oldest: float) -> None:
+    """Take away the parts of uploads that nobody finished: every link to them was made before the last one came."""
+    for folder in parts.glob("*"):
+        with suppress(FileNotFoundError):  # another batch is as quick
+            if folder.stat().st_mtime < oldest:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _keep_part(receiver: Receiver, folder: Path, number: int) -> str:

@@ -21,7 +21,7 @@ _REPO = "/api/{kind:kind}/{owner}/{name}"
 _NUMBER = re.compile(r"[0-9]{1,15}")
 _KEPT = frozenset({"recursive", "expand", "limit"})
 _EXPANDED_PAGE = 50
-"""Entries of a listing with last commits, which are looked for in the history."""
+"""Entries with last commits, which are looked for in the history, of a listing and of paths that are named."""
 
 
 class Listings:
@@ -77,6 +77,8 @@ class Listings:
         wanted = paths if isinstance(paths, list) else [paths]
         if len(wanted) > self.site.limits.page:
             raise self._too_many()
+        if expand and len(wanted) > _EXPANDED_PAGE:
+            raise Refusal(413, f"{_EXPANDED_PAGE} paths at most are told of with their last commits: ask several times")
         once = list(dict.fromkeys(str(path).strip("/") for path in wanted))
         return await run_in_threadpool(self._paths_info, request, once, expand=expand)
 

@@ -103,6 +103,10 @@ class Lines:
         found = self._files.get(word) if isinstance(word, str) else None
         return found.file if found else None
 
+    def has_long(self) -> bool:
+        """Whether a string of the line went to a file."""
+        return bool(self._files)
+
     def forget_files(self) -> None:
         """Delete the files of lines that are done."""
         while self._files:
@@ -119,6 +123,8 @@ class Lines:
             return
         self._line += text
         if self._string is not None and self._plain and len(self._line) - self._string > LONG:
+            if self._files:  # each is open until the line ends
+                raise Refusal(400, f"a line has one text of more than {LONG} bytes: the content of its file")
             self._current = _File(self._scratch, self._most)
             self._current.write(bytes(self._line[self._string :]))
             del self._line[self._string :]

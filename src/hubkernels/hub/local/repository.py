@@ -52,9 +52,10 @@ class Repository:
         names = (revision,) if revision.startswith("refs/") else (f"refs/heads/{revision}", f"refs/tags/{revision}")
         if not is_commit(revision):
             oid = next(filter(None, map(self.refs.get, names)), None)
-            if oid is None:
+            commit = oid and self.peel(oid)
+            if not commit:
                 raise unknown(revision)
-            return self.peel(oid)
+            return commit
         try:
             kind = self.objects.kind(revision)  # asked first: of a large file nothing more is read
         except KeyError as error:
@@ -63,13 +64,11 @@ class Repository:
             raise unknown(revision)
         return revision
 
-    def peel(self, oid: str) -> str:
-        """The commit of an annotated tag; of a commit, itself."""
-        found = self.objects[oid]
-        while found.type_name == b"tag":
-            oid = found.object[1].decode()  # type: ignore[attr-defined]
-            found = self.objects[oid]
-        return oid
+    def peel(self, oid: str) -> str | None:
+        """The commit of an annotated tag; of a commit, itself. None for what leads to none: a tag may be of a tree."""
+        while (kind := self.objects.kind(oid)) == "tag":
+            oid = self.objects[oid].object[1].decode()  # type: ignore[attr-defined]
+        return oid if kind == "commit" else None
 
     def info(self, oid: str) -> CommitInfo:
         """Raises KeyError for what is no commit here."""

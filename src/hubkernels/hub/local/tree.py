@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
 from stat import S_ISREG
 from typing import NamedTuple
 
-from dulwich.objects import ObjectID, Tree
+from dulwich.objects import S_ISGITLINK, ObjectID, Tree
 
 from hubkernels.hub.local.answers import Refusal
 from hubkernels.hub.local.objects import ObjectStore, Staging
@@ -27,7 +27,11 @@ class Entry(NamedTuple):
 
 
 def entries(store: ObjectStore, tree: str, prefix: str = "") -> list[Entry]:
-    """What stands in one folder, sorted by name."""
+    """The files and folders of one folder, sorted by name. A submodule is none: its content is elsewhere."""
+    return [entry for entry in _all_entries(store, tree, prefix) if not S_ISGITLINK(entry.mode)]
+
+
+def _all_entries(store: ObjectStore, tree: str, prefix: str = "") -> list[Entry]:
     found = store[tree]
     if not isinstance(found, Tree):
         raise KeyError(tree)
@@ -57,6 +61,32 @@ def find(store: ObjectStore, tree: str, path: str) -> Entry | None:
             return None
         found = match
     return found
+
+
+Parts = tuple[str, ...]
+"""A path, cut at its slashes."""
+
+
+def differing(store: ObjectStore, now: str, before: str | None, paths: Sequence[Parts]) -> Iterator[Parts]:
+    """Of some paths of a tree, those that are something else, or nothing, in another one. An empty one is the tree.
+
+    Both are read together from their top, each folder once, and none below one that is the same in both.
+    """
+    if before is None:
+        yield from paths
+    elif now != before:
+        yield from (parts for parts in paths if not parts)
+        names = {parts[0] for parts in paths if parts}
+        here, there = (_named(store, tree, names) if names else {} for tree in (now, before))
+        for name, mine in here.items():
+            other = there.get(name)
+            then = other.oid if other and other.is_folder == mine.is_folder else None
+            below = [parts[1:] for parts in paths if parts and parts[0] == name]
+            yield from ((name, *parts) for parts in differing(store, mine.oid, then, below))
+
+
+def _named(store: ObjectStore, tree: str, names: Container[str]) -> dict[str, Entry]:
+    return {entry.path: entry for entry in entries(store, tree) if entry.path in names}
 
 
 class Folder:
@@ -116,7 +146,7 @@ class Folder:
 
     def items(self) -> dict[str, Entry | Folder]:
         if self._changed is None:
-            found = entries(self._store, self._tree) if self._tree else ()
+            found = _all_entries(self._store, self._tree) if self._tree else ()
             self._changed = {entry.path: entry for entry in found}
         return self._changed
 
