@@ -108,7 +108,7 @@ def test_a_refusal_has_its_way_out(tmp_path: Path, status: int, hint: str) -> No
 def test_a_hub_that_falls_silent_is_not_waited_for_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: bytes
 ) -> None:
-    monkeypatch.setattr(pull, "SILENT_S", 0.2)
+    monkeypatch.setattr(pull, "_SILENT_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(20)
         held = []

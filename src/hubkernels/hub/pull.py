@@ -38,6 +38,9 @@ from hubkernels.hub.waiting import SILENT_S
 from hubkernels.model.lock import Lock, Pin
 
 _HEADS = "refs/heads/"
+_SILENT_S = 10 * SILENT_S
+"""Of git. A Hub makes the whole pack before its first byte: the embedded one takes a minute or more for 1 GB."""
+
 _REFUSES = (GitProtocolError, NotGitRepository, HTTPUnauthorized, HTTPProxyUnauthorized, HTTPError)
 
 
@@ -115,7 +118,7 @@ def _fetch(remote: Remote, folder: Path, wanted: set[str]) -> dict[str, str]:
 def _waiting() -> ConfigDict:
     """git waits for ever: this is the one way to tell dulwich's transport not to."""
     config = ConfigDict()
-    config.set(b"http", b"timeout", str(SILENT_S).encode())
+    config.set(b"http", b"timeout", str(_SILENT_S).encode())
     return config
 
 
