@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from hubkernels.errors import CheckFailedError, InputError
+from hubkernels.runtime.cache import Cache
 from hubkernels.runtime.metadata import (
     CONTRACT,
     BadMetadataError,
@@ -95,6 +97,22 @@ def test_a_token_is_not_sent_unasked() -> None:
 def test_the_contract_is_that_of_the_client() -> None:
     kernels = pytest.importorskip("kernels", reason="the stock client is not installed")
     assert kernels.__version__ == ".".join(map(str, CONTRACT)), "read the new client's contract, then say so here"
+
+
+@pytest.mark.parametrize("name", ["_ops", "__pycache__"])
+def test_a_link_to_a_folder_beside_a_kernel_is_refused(tmp_path: Path, name: str) -> None:
+    """Python imports the package ``_ops`` before ``_ops.py``, and links to folders were not looked at."""
+    top = tmp_path / "torch-cpu"
+    (top / "__pycache__").mkdir(parents=True)
+    (top / "_ops.py").touch()
+    (top / "__pycache__/_ops.cpython-312.pyc").touch()
+    Cache.refuse_others(top, {"_ops.py"})
+    shutil.rmtree(top / "__pycache__")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/__init__.py").touch()
+    (top / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(CheckFailedError, match=rf"is not of the kernel: .*/{name}\n"):
+        Cache.refuse_others(top, {"_ops.py"})
 
 
 @pytest.mark.parametrize("algorithm", ["sha256", "sha512"])

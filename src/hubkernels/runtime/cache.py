@@ -20,6 +20,7 @@ from typing import BinaryIO
 
 from hubkernels.errors import Problem
 from hubkernels.host.files import disk_errors, read_json_object, write_atomically
+from hubkernels.model.digest import uncovered
 from hubkernels.runtime.gitpack import PackError, pack_objects, unpack_objects
 from hubkernels.runtime.proof import BUILD, File, Hashes, Proven, Revision, Told, hash_path, wrong
 
@@ -133,6 +134,10 @@ class Cache:
                 own = "__pycache__" in path.relative_to(top).parts and path.suffix == ".pyc" and not path.is_symlink()
                 if path.relative_to(top).as_posix() not in known and not own:
                     raise wrong(f"the cache has a file that is not of the kernel: {path}")
+        for name in uncovered(top):
+            raise wrong(
+                f"the cache has a link to a folder, or what is no file, that is not of the kernel: {top / name}"
+            )
 
     def put(self, commit: str, variant: str, file: File, fill: Fill) -> Hashes:
         """A file of a commit, written by ``fill`` and held against its hash before anybody sees it.
