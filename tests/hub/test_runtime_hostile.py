@@ -193,7 +193,7 @@ def test_a_page_instead_of_a_pack_is_no_pack(hub: Machine, monkeypatch: pytest.M
         assert load(revision=pin).answer() == 40
 
 
-@pytest.mark.parametrize("link", ["http://127.0.0.1:9/next", "file:///etc/passwd", "{self}"])
+@pytest.mark.parametrize("link", ["http://127.0.0.1:9/next", "http://h:abc/", "file:///etc/passwd", "{self}"])
 def test_a_listing_does_not_lead_elsewhere_nor_on_for_ever(
     hub: Machine, monkeypatch: pytest.MonkeyPatch, link: str
 ) -> None:
@@ -209,7 +209,13 @@ def test_a_listing_does_not_lead_elsewhere_nor_on_for_ever(
         load(revision=pin)
 
 
-@pytest.mark.parametrize("where", ["file:///etc/passwd", "ftp://127.0.0.1/x", "{self}"])
+@pytest.mark.parametrize(
+    "where",
+    [
+        *("file:///etc/passwd", "ftp://127.0.0.1/x", "{self}"),
+        *("http://h:abc/", "http://h:99999999/", "http://[::1/", "/\u00e9"),
+    ],
+)
 def test_a_redirection_leads_to_no_other_kind_of_place(
     hub: Machine, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
@@ -220,7 +226,10 @@ def test_a_redirection_leads_to_no_other_kind_of_place(
         return (302, body, {"location": target}) if "/resolve/" in path else None
 
     hub.change.append(away)
-    with hub.here(monkeypatch) as load, pytest.raises(HubRefusedError, match="not followed|redirections"):
+    with (
+        hub.here(monkeypatch) as load,
+        pytest.raises(HubRefusedError, match="not followed|redirections|cannot be asked"),
+    ):
         load(revision=pin)
 
 

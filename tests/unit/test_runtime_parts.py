@@ -94,6 +94,26 @@ def test_a_token_is_not_sent_unasked() -> None:
     assert read_settings({"HF_TOKEN": "x", "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1"}).token is None
 
 
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        *("huggingface.co", "//huggingface.co", "file:///etc", "https://", "https://h:abc", "https://h:99999999"),
+        *("http://[::1", "https://h\u00e4.example", "https://h/a b", "https://h:0"),
+    ],
+)
+def test_an_endpoint_that_is_no_address_is_refused_by_its_name(endpoint: str) -> None:
+    """It ended in a ValueError of Python's, at the first request."""
+    with pytest.raises(InputError, match="HF_ENDPOINT is no address of a Hub"):
+        read_settings({"HF_ENDPOINT": endpoint, "HF_HOME": "/nowhere"})
+
+
+@pytest.mark.parametrize("token", ["hf_\u20ac", "hf_a\tb", "hf_\x00"])
+def test_a_token_that_no_header_can_hold_is_refused(token: str) -> None:
+    with pytest.raises(InputError, match="the token of the Hub is none") as caught:
+        read_settings({"HF_TOKEN": token, "HF_HOME": "/nowhere"})
+    assert token not in str(caught.value)
+
+
 def test_the_contract_is_that_of_the_client() -> None:
     kernels = pytest.importorskip("kernels", reason="the stock client is not installed")
     assert kernels.__version__ == ".".join(map(str, CONTRACT)), "read the new client's contract, then say so here"

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from hubkernels.errors import InputError, Problem
 
@@ -25,12 +26,12 @@ class Settings:
 
 
 def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
-    """Asked at each load: a program may set its variables late. Raises InputError."""
+    """Asked at each load: a program may set its variables late. Raises InputError for a value that is none."""
     found = os.environ if environment is None else environment
     home = _path(found.get("HF_HOME") or f"{found.get('XDG_CACHE_HOME') or '~/.cache'}/huggingface")
     hub = found.get("HF_HUB_CACHE") or found.get("HUGGINGFACE_HUB_CACHE") or str(home / "hub")
     return Settings(
-        endpoint=(found.get("HF_ENDPOINT") or _ENDPOINT).rstrip("/"),
+        endpoint=_endpoint((found.get("HF_ENDPOINT") or _ENDPOINT).rstrip("/")),
         token=_token(found, home),
         cache=_path(found.get("KERNELS_CACHE") or hub),
         offline=_is_true(found.get("HF_HUB_OFFLINE") or found.get("TRANSFORMERS_OFFLINE")),
@@ -47,6 +48,18 @@ def _path(text: str) -> Path:
     return Path(os.path.expandvars(text)).expanduser()
 
 
+def _endpoint(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        is_one = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_one = False
+    if not (is_one and text.isascii() and text.isprintable()) or " " in text:
+        what = f"HF_ENDPOINT is no address of a Hub: {text[:200]!r}"
+        raise InputError(Problem(what, "environment: HF_ENDPOINT", f"it begins with https://, as {_ENDPOINT}"))
+    return text
+
+
 def _token(environment: Mapping[str, str], home: Path) -> str | None:
     """Sent only where it is meant: without a wish, `HF_HUB_DISABLE_IMPLICIT_TOKEN` leaves it out."""
     if _is_true(environment.get("HF_HUB_DISABLE_IMPLICIT_TOKEN")):
@@ -58,7 +71,11 @@ def _token(environment: Mapping[str, str], home: Path) -> str | None:
             text = (_path(place) if place else home / "token").read_text("utf-8")
         except (OSError, UnicodeError):
             return None
-    return text.replace("\r", "").replace("\n", "").strip() or None
+    token = text.replace("\r", "").replace("\n", "").strip()
+    if not (token.isascii() and token.isprintable()):
+        what = "the token of the Hub is none: it has other than printable ASCII"
+        raise InputError(Problem(what, "HF_TOKEN, or the file of `hf auth login`", "hf_..."))
+    return token or None
 
 
 def _local(text: str) -> dict[str, Path]:
