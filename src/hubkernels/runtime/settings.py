@@ -1,4 +1,4 @@
-"""What the environment says, by the names that the client reads: the one place of this room that asks it."""
+"""What the environment says, by the names of the client and one of ours: the one place of this room that asks it."""
 
 from __future__ import annotations
 
@@ -11,18 +11,23 @@ from urllib.parse import urlsplit
 from hubkernels.errors import InputError, Problem
 
 _ENDPOINT = "https://huggingface.co"
+UNPROVED = "HUBKERNELS_ALLOW_UNPROVED"
 _TRUE = frozenset({"1", "ON", "YES", "TRUE"})
 
 
 @dataclass(frozen=True)
 class Settings:
-    """cache: folder of the client's. local: folders that stand for kernels, by name."""
+    """cache: folder of the client's. local: folders that stand for kernels, by name.
+
+    unproved: whether what a Hub lists is believed of a pinned commit that it does not give by git.
+    """
 
     endpoint: str
     token: str | None
     cache: Path
     offline: bool
     local: Mapping[str, Path]
+    unproved: bool
 
 
 def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
@@ -36,6 +41,7 @@ def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
         cache=_path(found.get("KERNELS_CACHE") or hub),
         offline=_is_true(found.get("HF_HUB_OFFLINE") or found.get("TRANSFORMERS_OFFLINE")),
         local=_local(found.get("LOCAL_KERNELS", "")),
+        unproved=_is_true(found.get(UNPROVED)),
     )
 
 
