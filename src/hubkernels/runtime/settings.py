@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -23,7 +23,7 @@ class Settings:
     """
 
     endpoint: str
-    token: str | None
+    token: str | None = field(repr=False)
     cache: Path
     offline: bool
     local: Mapping[str, Path]
