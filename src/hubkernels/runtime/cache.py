@@ -20,6 +20,7 @@ from typing import BinaryIO
 
 from hubkernels.errors import Problem
 from hubkernels.host.files import disk_errors, read_json_object, write_atomically
+from hubkernels.model.client import SHA1_COMMIT
 from hubkernels.model.digest import uncovered
 from hubkernels.runtime.gitpack import PackError, pack_objects, unpack_objects
 from hubkernels.runtime.proof import BUILD, File, Hashes, Proven, Revision, Told, hash_path, wrong
@@ -56,7 +57,7 @@ class Cache:
             found = (self.folder / "refs" / name).read_text("ascii").strip()
         except (OSError, UnicodeError, ValueError):
             return None
-        return found if re.fullmatch(r"[0-9a-f]{40}", found) else None
+        return found if SHA1_COMMIT.fullmatch(found) else None
 
     def versions(self) -> list[int]:
         with contextlib.suppress(OSError):

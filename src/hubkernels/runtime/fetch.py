@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 from urllib.parse import quote
 
 from hubkernels.errors import HubkernelsError, HubRefusedError, Problem
+from hubkernels.model.client import SHA1_COMMIT
 from hubkernels.runtime.gitpack import PackError, read_pack
 from hubkernels.runtime.pktline import LineError, NoPackError, ask_for, pack_of
 from hubkernels.runtime.proof import BUILD, File, Proven, Told, wrong
@@ -32,7 +33,6 @@ _ASKING = {
     "Content-Type": "application/x-git-upload-pack-request",
     "Accept": _RESULT,
 }
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 _NEXT = re.compile(r'<([^>]+)>\s*;[^,]*\brel="?next"?')
 
 
@@ -62,7 +62,7 @@ class Hub:
         return {
             int(name[1:]): str(commit)
             for name, commit in named
-            if re.fullmatch(r"v[0-9]{1,18}", name) and _COMMIT.fullmatch(str(commit))
+            if re.fullmatch(r"v[0-9]{1,18}", name) and SHA1_COMMIT.fullmatch(str(commit))
         }
 
     def commit_of(self, revision: str) -> str:
@@ -70,7 +70,7 @@ class Hub:
         answer = self.web.read(f"{self._api}/revision/{quote(revision, safe='')}", _ANSWER_MOST)
         found = answer.json()
         commit = found.get("sha") if isinstance(found, dict) else None
-        if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
+        if not isinstance(commit, str) or not SHA1_COMMIT.fullmatch(commit):
             raise HubRefusedError(Problem(f"the Hub does not tell which commit {revision} is", answer.url))
         return commit
 
@@ -150,7 +150,7 @@ def _listed(entry: dict[str, Any]) -> File:
     sha256 = large.get("oid") if isinstance(large, dict) else None
     if isinstance(large, dict):
         size = large.get("size", size)
-    if not _COMMIT.fullmatch(str(oid)) or (sha256 and not re.fullmatch(r"[0-9a-f]{64}", str(sha256))):
+    if not SHA1_COMMIT.fullmatch(str(oid)) or (sha256 and not re.fullmatch(r"[0-9a-f]{64}", str(sha256))):
         raise wrong(f"the Hub lists a file without a hash: {path!r}")
     if not isinstance(size, int) or size < 0:
         raise wrong(f"the Hub lists a file without a size: {path!r}")

@@ -12,7 +12,8 @@ from types import ModuleType
 from typing import BinaryIO
 
 from hubkernels.errors import CheckFailedError, EnvironmentLacksError, HubkernelsError, Problem
-from hubkernels.runtime.asked import METADATA, Asked, NotCachedError, NotFoundError, NoVersionError, UntrustedError
+from hubkernels.model.digest import METADATA
+from hubkernels.runtime.asked import Asked, NotCachedError, NotFoundError, NoVersionError, UntrustedError
 from hubkernels.runtime.cache import Cache, problem_of
 from hubkernels.runtime.choose import chosen, decide, told
 from hubkernels.runtime.fetch import Hub, UnprovedError
