@@ -54,6 +54,7 @@ def changed(kind: str, content: bytes) -> Callable[[bytes], bytes]:
     return make
 
 
+ALLOWED = {"HUBKERNELS_ALLOW_UNPROVED": "1"}
 NO_GIT: Change = lambda path, _status, _body: (403, b"no", {}) if path.endswith("git-upload-pack") else None  # noqa: E731
 
 
@@ -93,7 +94,10 @@ def test_a_file_with_other_bytes_is_refused_wherever_it_comes_from(
 
     for others in ([], [on_git(changed("blob", b"import os\n"))], [NO_GIT]):
         hub.change[:] = [resolve, *others]
-        with hub.here(monkeypatch) as load, pytest.raises(CheckFailedError, match="not what the commit names") as error:
+        with (
+            hub.here(monkeypatch, **ALLOWED) as load,
+            pytest.raises(CheckFailedError, match="not what the commit names") as error,
+        ):
             load(revision=pin)
         name = "data/table.bin" if not others else "metadata.json"
         assert name in str(error.value)
@@ -121,7 +125,7 @@ def test_a_large_file_is_no_longer_than_its_pointer_says(
 
     hub.change[:] = [NO_GIT, listing]
     with (
-        hub.here(monkeypatch) as load,
+        hub.here(monkeypatch, **ALLOWED) as load,
         pytest.raises(HubkernelsError, match=r"more than the|not what the"),
     ):
         load(revision=pin)
@@ -147,23 +151,52 @@ def test_a_commit_with_a_path_that_leads_elsewhere_is_refused(
 TYPE = {"content-type": "application/x-git-upload-pack-result"}
 
 
-def test_a_hub_without_git_is_asked_by_its_api(hub: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_without_git_is_asked_by_its_api_where_that_is_allowed(
+    hub: Machine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     pin = hub.publish(40)
     hub.change.append(NO_GIT)
-    with hub.here(monkeypatch) as load:
+    with hub.here(monkeypatch, **ALLOWED) as load:
         assert load(revision=pin).answer() == 40
+    assert "what the Hub lists is believed" in caplog.text
     names = {"overview", "git-upload-pack", "build", "metadata.json", "__init__.py", "table.bin", "more.py"}
     assert sorted(path.split("/")[-1] for path in hub.asked) == sorted(names)
     hub.log.clear()
     with hub.here(monkeypatch, HF_HUB_OFFLINE="1") as load:
         assert load(revision=pin).answer() == 40
-    with hub.here(monkeypatch) as load:
+    with hub.here(monkeypatch, **ALLOWED) as load:
         assert load(revision=pin).answer() == 40
     assert hub.asked == []
     table = hub.cached(pin, "data/table.bin").resolve()
     table.write_bytes(b"x" * len(TABLE))
     with hub.here(monkeypatch, HF_HUB_OFFLINE="1") as load, pytest.raises(CheckFailedError, match="table.bin is not"):
         load(revision=pin)
+
+
+PAGE = {"content-type": "text/html"}
+
+
+@pytest.mark.parametrize(
+    "answer", [(403, b"no", {}), (404, b"", {}), (405, b"", {}), (501, b"", {}), (200, b"<html>", PAGE)]
+)
+def test_whoever_refuses_git_does_not_switch_the_proof_off(
+    hub: Machine, monkeypatch: pytest.MonkeyPatch, answer: tuple[int, bytes, dict[str, str]]
+) -> None:
+    """One refused request, and whatever the Hub listed was loaded under the pin."""
+    pin = hub.publish(40)
+    hub.change.append(lambda path, *_: answer if path.endswith("git-upload-pack") else None)
+    with hub.here(monkeypatch) as load, pytest.raises(HubRefusedError, match="nothing proves it") as caught:
+        load(revision=pin)
+    assert "HUBKERNELS_ALLOW_UNPROVED=1" in str(caught.value)
+    assert not any("/tree/" in path or "/resolve/" in path for path in hub.asked)
+    with hub.here(monkeypatch) as load:
+        assert load(version=1).answer() == 40, "who names no commit believes the Hub"
+    with hub.here(monkeypatch) as load, pytest.raises(HubRefusedError, match="nothing proves it"):
+        load(revision=pin)
+    hub.change.clear()
+    with hub.here(monkeypatch) as load:
+        assert load(revision=pin).answer() == 40
+    assert list(hub.home.rglob(f"{pin}.objects")), "and the kernel that was believed is proved"
 
 
 def test_a_damaged_proof_is_fetched_again_and_none_is_needed_offline(
@@ -187,13 +220,12 @@ def test_a_damaged_proof_is_fetched_again_and_none_is_needed_offline(
 
 def test_a_page_instead_of_a_pack_is_no_pack(hub: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     pin = hub.publish(40)
-    page = {"content-type": "text/html"}
-    hub.change.append(lambda path, *_: (200, b"<html>", page) if path.endswith("git-upload-pack") else None)
-    with hub.here(monkeypatch) as load:
+    hub.change.append(lambda path, *_: (200, b"<html>", PAGE) if path.endswith("git-upload-pack") else None)
+    with hub.here(monkeypatch, **ALLOWED) as load:
         assert load(revision=pin).answer() == 40
 
 
-@pytest.mark.parametrize("link", ["http://127.0.0.1:9/next", "file:///etc/passwd", "{self}"])
+@pytest.mark.parametrize("link", ["http://127.0.0.1:9/next", "http://h:abc/", "file:///etc/passwd", "{self}"])
 def test_a_listing_does_not_lead_elsewhere_nor_on_for_ever(
     hub: Machine, monkeypatch: pytest.MonkeyPatch, link: str
 ) -> None:
@@ -203,13 +235,19 @@ def test_a_listing_does_not_lead_elsewhere_nor_on_for_ever(
     monkeypatch.setattr("hubkernels.runtime.fetch._ENTRIES_MOST", 100)
     hub.change[:] = [NO_GIT, lambda path, status, body: (status, body, headers) if "/tree/" in path else None]
     with (
-        hub.here(monkeypatch) as load,
+        hub.here(monkeypatch, **ALLOWED) as load,
         pytest.raises(HubRefusedError, match="leads to another|more than 100"),
     ):
         load(revision=pin)
 
 
-@pytest.mark.parametrize("where", ["file:///etc/passwd", "ftp://127.0.0.1/x", "{self}"])
+@pytest.mark.parametrize(
+    "where",
+    [
+        *("file:///etc/passwd", "ftp://127.0.0.1/x", "{self}"),
+        *("http://h:abc/", "http://h:99999999/", "http://[::1/", "/\u00e9"),
+    ],
+)
 def test_a_redirection_leads_to_no_other_kind_of_place(
     hub: Machine, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
@@ -220,7 +258,10 @@ def test_a_redirection_leads_to_no_other_kind_of_place(
         return (302, body, {"location": target}) if "/resolve/" in path else None
 
     hub.change.append(away)
-    with hub.here(monkeypatch) as load, pytest.raises(HubRefusedError, match="not followed|redirections"):
+    with (
+        hub.here(monkeypatch) as load,
+        pytest.raises(HubRefusedError, match="not followed|redirections|cannot be asked"),
+    ):
         load(revision=pin)
 
 
@@ -228,7 +269,7 @@ def test_a_redirection_leads_to_no_other_kind_of_place(
 def test_nonsense_is_refused_and_no_bug(hub: Machine, monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
     pin = hub.publish(40)
     hub.change[:] = [NO_GIT, lambda path, *_: (200, body, {}) if path.startswith("/api/kernels") else None]
-    with hub.here(monkeypatch) as load:
+    with hub.here(monkeypatch, **ALLOWED) as load:
         for how in ({"revision": pin}, {"version": 1}, {"revision": "main"}):
             with pytest.raises(HubkernelsError):
                 load(**how)

@@ -155,13 +155,20 @@ def test_expressions_are_those_of_workflows(expression: str, expected: object) -
 
 
 def test_artifacts_are_as_the_actions_leave_them(tmp_path: Path) -> None:
-    """Hidden files stay, paths begin at the first wildcard, a name is taken once, and no file may be executed."""
+    """Hidden files stay, paths begin at the first wildcard, a name is taken once, and no file may be executed.
+
+    By an id, one is in a folder of its name, or right there where it is merged.
+    """
     job = Job(Runner(tmp_path, tmp_path, TAG), "one", tmp_path / "one", {}, {})
     for name in ("build/p/v/x.so", "build/.hubkernels/state", "build/p/v.records/parity.json", "build/p/v/.hidden"):
         (job.workspace / name).parent.mkdir(parents=True, exist_ok=True)
         (job.workspace / name).write_text(name, encoding="utf-8")
         (job.workspace / name).chmod(0o755)
-    job._upload_artifact({"name": "build", "path": "build"})
+    told = job._upload_artifact({"name": "build", "path": "build"})
+    for merged, place in (("true", "merged"), ("false", "apart/build")):
+        folder = place.partition("/")[0]
+        job._download_artifact({"artifact-ids": told["artifact-id"], "merge-multiple": merged, "path": folder})
+        assert (job.workspace / place / "p/v/x.so").is_file()
     job._upload_artifact({"name": "records", "path": "build/*/*.records/"})
     with pytest.raises(StepError, match="already exists"):
         job._upload_artifact({"name": "build", "path": "build"})

@@ -124,7 +124,7 @@ class Runner:
 
     variables: of every job's environment. signing: further ones of jobs with `id-token: write`. real: whether each job
     has an environment of its own, and pip fills it; else `pip` only notes what it is asked, and programs are those of
-    the environment that the tests run in.
+    the environment that the tests run in. ids: the name of each artifact, by its id.
     """
 
     repository: Path
@@ -136,6 +136,7 @@ class Runner:
     vars: Mapping[str, str] = field(default_factory=dict)
     real: bool = False
     log: list[str] = field(default_factory=list)
+    ids: dict[str, str] = field(default_factory=dict)
 
     def run(self, name: str) -> dict[str, dict[str, Any]]:
         """All jobs of a workflow: result and outputs of each. A job whose needs failed is skipped, as there."""
@@ -260,13 +261,12 @@ class Job:
         given = {key: expand(_shown(value), self.context) for key, value in step.get("with", {}).items()}
         if "run" in step:
             env = {key: expand(_shown(value), self.context) for key, value in step.get("env", {}).items()}
-            return self._commands(expand(step["run"], self.context), env, number)
+            return self._commands(expand(step["run"], self.context), env, number, step.get("working-directory", "."))
         action = step["uses"].partition("@")[0].removeprefix("actions/").replace("-", "_")
-        act: Callable[[Mapping[str, str]], None] = getattr(self, f"_{action}")
-        act(given)
-        return {}
+        act: Callable[[Mapping[str, str]], dict[str, str] | None] = getattr(self, f"_{action}")
+        return act(given) or {}
 
-    def _commands(self, text: str, env: Mapping[str, str], number: int) -> dict[str, str]:
+    def _commands(self, text: str, env: Mapping[str, str], number: int, folder: str) -> dict[str, str]:
         script = self.folder / f"step-{number}.sh"
         script.write_text(text, encoding="utf-8")
         files = {name: self.folder / f"{name.lower()}-{number}" for name in ("GITHUB_OUTPUT", "GITHUB_ENV")}
@@ -275,7 +275,7 @@ class Job:
         told = {name: str(file) for name, file in files.items()}
         done = subprocess.run(
             ["bash", "-e", str(script)],
-            cwd=self.workspace,
+            cwd=self.workspace / folder,
             env={**self.env, **env, **told},
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -335,7 +335,7 @@ class Job:
         if not (store / key).exists():
             self.last.append(lambda: _kept(place, store / key))
 
-    def _upload_artifact(self, given: Mapping[str, str]) -> None:
+    def _upload_artifact(self, given: Mapping[str, str]) -> dict[str, str]:
         assert set(given) <= {"name", "path", "if-no-files-found"}
         name, pattern = given["name"], given["path"].strip()
         assert not set(name) & (_FORBIDDEN | set("/\\")), name
@@ -343,7 +343,7 @@ class Job:
         if not found and given.get("if-no-files-found", "warn") == "error":
             raise StepError(f"no files were found with the path {pattern}")
         if not found:
-            return
+            return {}
         store = self.runner.folder / "artifacts"
         store.mkdir(exist_ok=True)
         if (store / name).exists():
@@ -353,16 +353,21 @@ class Job:
                 if set(inside) & _FORBIDDEN:
                     raise StepError(f"the path {inside} is not valid")
                 archive.writestr(inside, file.read_bytes())
+        number = str(1000 + len(self.runner.ids))
+        self.runner.ids[number] = name
+        return {"artifact-id": number}
 
     def _download_artifact(self, given: Mapping[str, str]) -> None:
-        """Right into the path, as it does for one that is named, over what is there."""
-        assert set(given) <= {"name", "path"}
-        file = self.runner.folder / "artifacts" / given["name"]
-        if not file.exists():
-            raise StepError(f"no artifact is called {given['name']}")
+        """Right into the path, over what is there; by an id that is not merged, into a folder with its name."""
+        assert set(given) <= {"name", "path", "artifact-ids", "merge-multiple"}
+        name = given["name"] if "name" in given else self.runner.ids.get(given["artifact-ids"], "")
+        file = self.runner.folder / "artifacts" / name
+        if not file.is_file():
+            raise StepError(f"no artifact is called {name or given['artifact-ids']}")
+        top = Path(given["path"], "" if "name" in given or given.get("merge-multiple") == "true" else name)
         with zipfile.ZipFile(file) as archive:
             for inside in archive.namelist():
-                place = self.workspace / given["path"] / inside
+                place = self.workspace / top / inside
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.write_bytes(archive.read(inside))
                 place.chmod(0o644)

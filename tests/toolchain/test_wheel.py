@@ -26,9 +26,9 @@ from hubkernels.config import load_project
 from hubkernels.errors import InputError
 from hubkernels.export.wheel import plan_wheel, write_wheel
 from hubkernels.host.machine import find_torch
-from hubkernels.model.artifact import METADATA, with_digest
+from hubkernels.model.artifact import with_digest
 from hubkernels.model.backend import CPU
-from hubkernels.model.digest import digest_folder
+from hubkernels.model.digest import METADATA, digest_folder
 from hubkernels.model.variant import NoarchVariant, Platform, Variant
 from hubkernels.model.version import Version
 from tests.conftest import Cli, Ran, SmallProject, write_noarch

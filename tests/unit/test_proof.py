@@ -68,6 +68,13 @@ def test_a_name_that_leads_elsewhere_is_refused(name: bytes, mode: str) -> None:
         proven(variant, CODE, tree()).files("torch-cpu")
 
 
+def test_a_mode_that_is_no_text_is_refused() -> None:
+    """It ended in a UnicodeDecodeError."""
+    strange = Object("tree", b"\xff link\0" + bytes(20))
+    with pytest.raises(CheckFailedError, match="of git's mode b'.xff'"):
+        proven(strange).files("torch-cpu")
+
+
 @pytest.mark.parametrize("mode", ["120000", "160000", "100000", "0", "140000", "777777"])
 def test_what_is_no_file_is_refused(mode: str) -> None:
     with pytest.raises(CheckFailedError, match="of git's mode"):

@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from hubkernels.errors import CheckFailedError, InputError
+from hubkernels.runtime.cache import Cache
 from hubkernels.runtime.metadata import (
     CONTRACT,
     BadMetadataError,
@@ -92,9 +94,45 @@ def test_a_token_is_not_sent_unasked() -> None:
     assert read_settings({"HF_TOKEN": "x", "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1"}).token is None
 
 
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        *("huggingface.co", "//huggingface.co", "file:///etc", "https://", "https://h:abc", "https://h:99999999"),
+        *("http://[::1", "https://h\u00e4.example", "https://h/a b", "https://h:0"),
+    ],
+)
+def test_an_endpoint_that_is_no_address_is_refused_by_its_name(endpoint: str) -> None:
+    """It ended in a ValueError of Python's, at the first request."""
+    with pytest.raises(InputError, match="HF_ENDPOINT is no address of a Hub"):
+        read_settings({"HF_ENDPOINT": endpoint, "HF_HOME": "/nowhere"})
+
+
+@pytest.mark.parametrize("token", ["hf_\u20ac", "hf_a\tb", "hf_\x00"])
+def test_a_token_that_no_header_can_hold_is_refused(token: str) -> None:
+    with pytest.raises(InputError, match="the token of the Hub is none") as caught:
+        read_settings({"HF_TOKEN": token, "HF_HOME": "/nowhere"})
+    assert token not in str(caught.value)
+
+
 def test_the_contract_is_that_of_the_client() -> None:
     kernels = pytest.importorskip("kernels", reason="the stock client is not installed")
     assert kernels.__version__ == ".".join(map(str, CONTRACT)), "read the new client's contract, then say so here"
+
+
+@pytest.mark.parametrize("name", ["_ops", "__pycache__"])
+def test_a_link_to_a_folder_beside_a_kernel_is_refused(tmp_path: Path, name: str) -> None:
+    """Python imports the package ``_ops`` before ``_ops.py``, and links to folders were not looked at."""
+    top = tmp_path / "torch-cpu"
+    (top / "__pycache__").mkdir(parents=True)
+    (top / "_ops.py").touch()
+    (top / "__pycache__/_ops.cpython-312.pyc").touch()
+    Cache.refuse_others(top, {"_ops.py"})
+    shutil.rmtree(top / "__pycache__")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/__init__.py").touch()
+    (top / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(CheckFailedError, match=rf"is not of the kernel: .*/{name}\n"):
+        Cache.refuse_others(top, {"_ops.py"})
 
 
 @pytest.mark.parametrize("algorithm", ["sha256", "sha512"])

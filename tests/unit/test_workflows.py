@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,8 +33,9 @@ def commands(name: str) -> list[str]:
     return [str(step["run"]) for job in read(name)["jobs"].values() for step in steps(job) if "run" in step]
 
 
-def artifact_names(job: dict[str, Any], action: str) -> list[str]:
-    return [step["with"]["name"] for step in steps(job) if step.get("uses", "").startswith(f"actions/{action}@")]
+def given(job: dict[str, Any], action: str) -> list[dict[str, Any]]:
+    """What each step with an action is given."""
+    return [step["with"] for step in steps(job) if step.get("uses", "").startswith(f"actions/{action}@")]
 
 
 def test_there_are_no_others() -> None:
@@ -90,14 +92,35 @@ def test_publishing_needs_the_build_and_the_parity_on_a_gpu() -> None:
 def test_what_is_compared_and_published_is_what_was_built() -> None:
     """Neither job builds anything: both take the files of the one that did."""
     jobs = read("release.yml")["jobs"]
-    assert artifact_names(jobs["parity"], "upload-artifact") == ["records"]
-    for name, more in {"parity": [], "publish": ["records"]}.items():
-        assert artifact_names(jobs[name], "download-artifact") == ["${{ needs.build.outputs.artifact }}", *more]
+    assert [each["name"] for each in given(jobs["parity"], "upload-artifact")] == ["records"]
+    built = {"artifact-ids": "${{ needs.build.outputs.artifact }}", "merge-multiple": True, "path": "build"}
+    for name, more in {"parity": [], "publish": [{"name": "records", "path": "records"}]}.items():
+        assert given(jobs[name], "download-artifact") == [built, *more], "by its id: a name can be taken over"
         assert not any("kernel-builder build" in str(step.get("run")) for step in steps(jobs[name]))
     build = read("build.yml")["jobs"]["build"]
-    (sent,) = artifact_names(build, "upload-artifact")
-    assert sent == build["outputs"]["artifact"]
+    (sent,) = (step for step in steps(build) if "upload-artifact" in step.get("uses", ""))
+    assert build["outputs"]["artifact"] == f"${{{{ steps.{sent['id']}.outputs.artifact-id }}}}"
     assert jobs["publish"]["runs-on"] == build["runs-on"], "another compiler would make other bytes"
+
+
+def test_the_machine_with_the_gpu_adds_figures_to_what_is_signed_and_nothing_else(tmp_path: Path) -> None:
+    """What it sent was laid over build: a library among it was signed and published."""
+    sent = ("op/v.records/parity.json", "op/v.records/bench.json")
+    evil = ("op/v/op.so", "op/v/parity.json", "op/v.records/op.so", "op/v.records/x/parity.json", "parity.json")
+    for name in (*sent, *evil):
+        (tmp_path / "records" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "records" / name).write_text("theirs", encoding="utf-8")
+    (tmp_path / "records/op/w.records").symlink_to(tmp_path / "records/op/v.records")
+    (tmp_path / "records/op/x.records").mkdir()
+    (tmp_path / "records/op/x.records/parity.json").symlink_to("/etc/hostname")
+    for name in ("op/v/op.so", "op/v.records/parity.json"):
+        (tmp_path / "build" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "build" / name).write_text("ours", encoding="utf-8")
+    (step,) = (each for each in steps(read("release.yml")["jobs"]["publish"]) if each.get("working-directory"))
+    subprocess.run(["bash", "-e", "-c", step["run"]], cwd=tmp_path / step["working-directory"], check=True)
+    build = tmp_path / "build"
+    found = {path.relative_to(build).as_posix(): path.read_text() for path in build.rglob("*") if path.is_file()}
+    assert found == {"op/v/op.so": "ours"} | dict.fromkeys(sent, "theirs")
 
 
 def test_the_token_is_known_to_publishing_alone() -> None:

@@ -16,8 +16,8 @@ from hubkernels.errors import CheckFailedError, InputError, Problem, did_you_mea
 from hubkernels.host.cpu import cpu_model, usable_cores
 from hubkernels.host.files import read_json_object
 from hubkernels.host.git import git_state
-from hubkernels.model.artifact import METADATA, note_of
-from hubkernels.model.digest import digest_folder, hash_digest
+from hubkernels.model.artifact import note_of
+from hubkernels.model.digest import METADATA, digest_folder, hash_digest
 from hubkernels.model.project import Package
 
 CASES = Task("cases", "hubkernels.check.cells:describe")

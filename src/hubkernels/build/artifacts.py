@@ -8,7 +8,7 @@ from pathlib import Path
 from hubkernels.build.select import candidates
 from hubkernels.config.variant_table import VariantRow
 from hubkernels.errors import InputError, Problem, nearest
-from hubkernels.model.artifact import METADATA
+from hubkernels.model.digest import METADATA
 from hubkernels.model.project import Package
 from hubkernels.model.variant import AnyVariant
 

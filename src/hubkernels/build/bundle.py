@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from hubkernels.host.files import disk_errors, read_json_object, read_regular, replace_folder, write_atomically
-from hubkernels.model.artifact import METADATA, Artifact, note_of, with_digest
-from hubkernels.model.digest import digest_folder
+from hubkernels.model.artifact import Artifact, note_of, with_digest
+from hubkernels.model.digest import METADATA, digest_folder
 from hubkernels.model.plan import BuildPlan
 
 

@@ -15,7 +15,8 @@ from hubkernels.build.report import Report
 from hubkernels.build.work import locked
 from hubkernels.errors import InputError, Problem
 from hubkernels.host.files import disk_errors, read_json_object
-from hubkernels.model.artifact import METADATA, NOTE, records_of
+from hubkernels.model.artifact import NOTE, records_of
+from hubkernels.model.digest import METADATA
 
 _NOTE = re.compile(rf"(.+){re.escape(NOTE)}")
 _HALF_A_NOTE = re.compile(rf"\..+{re.escape(NOTE)}\.\w+")

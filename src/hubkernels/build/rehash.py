@@ -9,8 +9,8 @@ from typing import Any
 
 from hubkernels.errors import InputError, Problem
 from hubkernels.host.files import disk_errors, read_errors, read_regular, write_atomically
-from hubkernels.model.artifact import METADATA, note_of, with_digest
-from hubkernels.model.digest import SIGNATURE, digest_folder
+from hubkernels.model.artifact import note_of, with_digest
+from hubkernels.model.digest import METADATA, SIGNATURE, digest_folder
 
 
 @dataclass(frozen=True)

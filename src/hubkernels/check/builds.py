@@ -12,9 +12,10 @@ from hubkernels.check.metadata import backend_type, check_metadata, read_metadat
 from hubkernels.check.python_source import check_python
 from hubkernels.check.violation import Violation, collect
 from hubkernels.errors import EnvironmentLacksError, Problem
-from hubkernels.model.artifact import METADATA, RECORDS
+from hubkernels.model.artifact import RECORDS
 from hubkernels.model.backend import BACKENDS
 from hubkernels.model.cpu import CPUS
+from hubkernels.model.digest import METADATA
 
 _VERSION = "[0-9]{2,}"  # at least a major and a minor digit
 _FRAMEWORK = f"(torch{_VERSION}(-cxx11|-cxx98)?|torch-stable-abi{_VERSION}|tvm-ffi{_VERSION})"

@@ -35,14 +35,18 @@ _HINTS = {
 }
 """What to do about errors of the loaders, Python's and the system's, by their words."""
 
-SECRETS = frozenset(
-    {
-        *("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_OIDC_ID_TOKEN"),
-        *("HUBKERNELS_SIGN_KEY", "HUBKERNELS_SIGN_PASSWORD", "SIGSTORE_ID_TOKEN"),
-        *("ACTIONS_ID_TOKEN_REQUEST_TOKEN", "ACTIONS_ID_TOKEN_REQUEST_URL"),
+_SECRETS = frozenset({"ACTIONS_ID_TOKEN_REQUEST_URL", "SSH_AUTH_SOCK"})
+_SECRET_WORDS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "_KEY")
+"""What lets somebody write to the Hub, sign or act for the user elsewhere: kernels are other people's code."""
+
+
+def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
+    """What a process that loads kernels may know. The words are looked for in every name: nobody knows all of them."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name not in _SECRETS and not any(word in name.upper() for word in _SECRET_WORDS)
     }
-)
-"""What lets somebody write to the Hub or sign: kernels, and what they depend on, are other people's code."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +71,8 @@ def run_in_fresh_process(
 ) -> Any:  # noqa: ANN401 - JSON; each task says what it returns
     """Run a task with the arguments in ``request`` and return its answer; both are JSON, paths absolute.
 
-    environment: of the child, whole but for `SECRETS` and the home of the Hub's client, which is empty; that of this
-    process when None. The child asks no Hub.
+    environment: of the child, `without_secrets`, with an empty home of the Hub's client; that of this process when
+    None. The child asks no Hub.
     Raises CheckFailedError when the child crashes, raises or hangs, and whatever HubkernelsError the task raised.
     """
     with tempfile.TemporaryDirectory(prefix="hubkernels-") as scratch:
@@ -79,7 +83,7 @@ def run_in_fresh_process(
         )
         command = (python, "-X", "faulthandler", "-m", "hubkernels.check.client", task.function, order, answer)
         given = os.environ if environment is None else environment
-        known = {name: value for name, value in given.items() if name not in SECRETS} | _home(Path(scratch, "hf"))
+        known = without_secrets(given) | _home(Path(scratch, "hf"))
         started = time.monotonic()
         # -m puts the working folder first on the path: a project's own kernels/ must not stand for the client.
         ended = run(command, cwd=Path(scratch), env=known, timeout_s=timeout_s + _GRACE_S)

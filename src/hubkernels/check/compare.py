@@ -16,7 +16,7 @@ from torch import Tensor
 from hubkernels.check.cells import Cell, as_tuple, call_with_gradients, cells, differentiable, load_case
 from hubkernels.check.loaded import load_kernel
 from hubkernels.check.opcase import Tolerance
-from hubkernels.model.artifact import METADATA
+from hubkernels.model.digest import METADATA
 
 _SEED = 0
 _PIECE = 1 << 14  # elements compared at a time: temporaries stay in the cache, 7 times faster at 4096x4096

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from hubkernels.errors import CheckFailedError, Problem
-from hubkernels.model.artifact import METADATA
+from hubkernels.model.digest import METADATA
 
 
 def load(folder: str) -> dict[str, Any]:

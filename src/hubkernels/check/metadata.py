@@ -12,10 +12,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from hubkernels.model.artifact import METADATA
 from hubkernels.model.backend import BACKENDS
 from hubkernels.model.client import COMMIT, GIT_URL, PYTHON_DEPENDS
-from hubkernels.model.digest import ALGORITHM, digest_folder
+from hubkernels.model.digest import ALGORITHM, METADATA, digest_folder
 from hubkernels.model.project import PACKAGE_NAME
 
 Found = Iterator[tuple[str, str]]

@@ -19,8 +19,7 @@ from hubkernels.check.violation import Violation, collect
 from hubkernels.config.members import BUILD_TOML
 from hubkernels.errors import InputError, Problem
 from hubkernels.host.files import read_json_object
-from hubkernels.model.artifact import METADATA
-from hubkernels.model.digest import hashed_files
+from hubkernels.model.digest import METADATA, hashed_files
 from hubkernels.model.project import Package, TorchNoarch
 from hubkernels.model.variant import AnyVariant, Variant
 

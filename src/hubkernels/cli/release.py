@@ -72,7 +72,6 @@ def release(  # noqa: PLR0913, PLR0917 - one parameter an option
     from hubkernels.release.pipeline import carry_out  # noqa: PLC0415
     from hubkernels.release.plan import plan as look_ahead  # noqa: PLC0415
     from hubkernels.release.release import Release  # noqa: PLC0415
-    from hubkernels.release.steps import gather  # noqa: PLC0415
 
     refuse_unwritable(output_json)
     builder, target = open_target(project, packages, settings(jobs, memory))
@@ -88,23 +87,45 @@ def release(  # noqa: PLR0913, PLR0917 - one parameter an option
     trusted = tuple(trust or ())
     asked = Release(builder, target.packages, wishes, gates, remote_of(), report, target.named, trusted, course)
     events = [look_ahead(asked)] if plan else carry_out(asked)
-    ended = gather(events if json else _told(events))
-    status = "planned" if plan else "failed" if ended.stop else "would_release" if dry_run else "released"
-    repeat = _command(builder, ended.stop.repeat) if ended.stop else ""
-    summary = _summary(ended, status, repeat)
-    if output_json:
-        write_results(output_json, summary)
-    if json:
-        say_json(summary)
-    else:
+    success = "planned" if plan else "would_release" if dry_run else "released"
+    ended, repeat = _carried_out(events if json else _told(events), builder, output_json, success, json=json)
+    if not json:
         say_warnings(ended.warnings)
     if ended.stop:
         return _fail(ended.stop, repeat, json=json)
     if not (json or plan):
-        say(status.replace("_", " "))
-        for command in summary["next"]:
+        say(success.replace("_", " "))
+        for command in _next(ended):
             say(f"  next: {command}")
     return 0
+
+
+def _carried_out(
+    events: Iterable[Event], builder: Builder, output_json: Path | None, success: str, *, json: bool
+) -> tuple[Ended, str]:
+    """How it ended, and the command that repeats what stopped it.
+
+    What was published is told of a run that is interrupted, too: nobody else remembers its commits.
+    """
+    from hubkernels.release.steps import gather  # noqa: PLC0415 - `--help` does without
+
+    seen: list[Event] = []
+    whole = False
+    try:
+        for event in events:
+            seen.append(event)  # noqa: PERF402 - what came is kept where the next one raises
+        whole = True
+    finally:
+        ended = gather(seen)
+        repeat = _command(builder, ended.stop.repeat) if ended.stop else ""
+        status = "interrupted" if not whole else "failed" if ended.stop else success
+        summary = _summary(ended, status, repeat)
+        if whole or ended.deliveries:
+            if output_json:
+                write_results(output_json, summary)
+            if json:
+                say_json(summary)
+    return ended, repeat
 
 
 def _told(events: Iterable[Event]) -> Iterator[Event]:

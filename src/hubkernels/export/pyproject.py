@@ -25,11 +25,11 @@ from hubkernels.host.files import hash_file
 from hubkernels.host.git import git_state
 from hubkernels.model.artifact import LIMITED_API, metadata
 from hubkernels.model.backend import Backend
+from hubkernels.model.client import COMMIT
 from hubkernels.model.project import Framework, Package, Torch, TorchNoarch, TvmFfi
 
 TREE = Path(__file__).with_name("tree")
 _UNIQUE_ID = re.compile("[a-z0-9]+")
-_COMMIT = re.compile("[0-9a-f]{40}([0-9a-f]{24})?")
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def stamp(
     """The stamp that was asked for; else the hash of the package's files, and the state of its repository."""
     if unique_id is not None and not _UNIQUE_ID.fullmatch(unique_id):
         raise InputError(Problem(f"{unique_id!r} is not an id", "--unique-id", "lower-case letters and digits"))
-    if sha is not None and not _COMMIT.fullmatch(sha):
+    if sha is not None and not COMMIT.fullmatch(sha):
         raise InputError(Problem(f"{sha!r} is not a commit", "--kernel-sha", "40 or 64 hexadecimal digits"))
     if dirty and sha is None:
         raise InputError(Problem("--kernel-dirty says of which commit", hint="give --kernel-sha too"))

@@ -21,8 +21,8 @@ from hubkernels.config.abi_policy import load_abi_policy
 from hubkernels.errors import CheckFailedError, InputError, Problem
 from hubkernels.host.files import read_errors, write_atomically
 from hubkernels.host.machine import find_torch
-from hubkernels.model.artifact import LIMITED_API, METADATA
-from hubkernels.model.digest import hashed_files
+from hubkernels.model.artifact import LIMITED_API
+from hubkernels.model.digest import METADATA, hashed_files
 from hubkernels.model.project import Package
 from hubkernels.model.variant import AnyVariant, Variant
 

@@ -10,13 +10,14 @@ from typing import Any
 import tomli
 
 from hubkernels.config import load_project
+from hubkernels.config.members import BUILD_TOML
 from hubkernels.errors import InputError, Problem
 from hubkernels.host.files import read_errors, read_regular
 from hubkernels.model.client import COMMIT, REPO_ID, REPO_RULE
 from hubkernels.model.lock import words
 from hubkernels.model.project import KernelDependency, Package
 
-PYPROJECT, BUILD_TOML = "pyproject.toml", "build.toml"
+PYPROJECT = "pyproject.toml"
 _KEYS = ("tool", "kernels", "dependencies")
 _VERSION = re.compile(r"v?([0-9]{1,9})")
 

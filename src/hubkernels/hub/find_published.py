@@ -9,8 +9,8 @@ from hubkernels.errors import InputError, Problem
 from hubkernels.hub.hashes import refuse_bytecode
 from hubkernels.hub.offer import BUILD
 from hubkernels.hub.remote import Remote
-from hubkernels.model.artifact import METADATA
 from hubkernels.model.client import COMMIT, REPO_ID, REPO_RULE
+from hubkernels.model.digest import METADATA
 
 
 def find_published(kernel: str) -> dict[str, Path]:

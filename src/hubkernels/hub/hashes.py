@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import PurePosixPath
 
 from hubkernels.errors import CheckFailedError, Problem
 from hubkernels.hub.variant_metadata import VariantMetadata, metadata_of, read_variant
-from hubkernels.model.artifact import METADATA
-from hubkernels.model.digest import SIGNATURE, is_bytecode
+from hubkernels.model.digest import METADATA, SIGNATURE, in_hex, is_bytecode
 from hubkernels.model.lock import Files
 
 _ALGORITHMS = frozenset({"sha256", "sha512"})
@@ -49,7 +47,8 @@ def against_digest(
     own = {path: found[path] for path in found if path.startswith(f"{variant.place}/") and _is_covered(path)}
     if variant.algorithm != "sha256":
         own = {path: hashlib.new(variant.algorithm, other(path)).hexdigest() for path in own}
-    promised = {path: _hex(value) for path, value in variant.promised.items()}
+    # what is no hash stays as it is written, and differs
+    promised = {path: in_hex(str(value)) or str(value) for path, value in variant.promised.items()}
     yield from differences(promised, own, f"the digest in {variant.place}/{METADATA}", where)
 
 
@@ -93,11 +92,3 @@ def against_uncovered(paths: Iterable[str], where: str) -> Iterator[Problem]:
 def _is_covered(path: str) -> bool:
     inner = PurePosixPath(*path.split("/")[_VARIANT_DEPTH:])
     return str(inner) not in {METADATA, SIGNATURE} and not is_bytecode(inner)
-
-
-def _hex(value: object) -> str:
-    """A hash of a digest as the other hashes are written; what is none stays as it is, and differs."""
-    try:
-        return base64.b64decode(str(value), validate=True).hex()
-    except ValueError:
-        return str(value)

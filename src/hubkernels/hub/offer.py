@@ -16,8 +16,8 @@ from hubkernels import __version__
 from hubkernels.errors import InputError, Problem
 from hubkernels.host.files import json_object, read_errors, read_json_object, read_regular
 from hubkernels.hub.sealed import Sealed
-from hubkernels.model.artifact import METADATA, note_of
-from hubkernels.model.digest import in_hex
+from hubkernels.model.artifact import note_of
+from hubkernels.model.digest import METADATA, in_hex
 
 BUILD = "build"
 """The folder of a repository whose folders are the variants."""

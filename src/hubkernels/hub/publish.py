@@ -15,7 +15,7 @@ from hubkernels.hub.records import RECORDS, belongs_to, digest_of
 from hubkernels.hub.remote import Committed, RaceLostError, Remote, start_again
 from hubkernels.hub.sign import Read, Signer, signature_path, signed, stays_signed, with_signatures
 from hubkernels.hub.variant_metadata import sources_of
-from hubkernels.model.artifact import METADATA
+from hubkernels.model.digest import METADATA
 
 MAIN = "main"
 

@@ -21,9 +21,8 @@ from hubkernels.errors import EnvironmentLacksError, HubkernelsError, InputError
 from hubkernels.host.files import read_json_object
 from hubkernels.host.git import check_out
 from hubkernels.hub.variant_metadata import sources_of
-from hubkernels.model.artifact import METADATA
 from hubkernels.model.client import GIT_URL
-from hubkernels.model.digest import digest_folder
+from hubkernels.model.digest import METADATA, digest_folder
 from hubkernels.model.project import Package, Project
 from hubkernels.model.variant import AnyVariant, Variant
 

@@ -5,13 +5,16 @@ The one place that knows what the client raises.
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from hubkernels.errors import EnvironmentLacksError, HubRefusedError, InputError, Problem
+from hubkernels.host.files import read_errors
 from hubkernels.hub.changes import Changes, RemoteFile
 from hubkernels.hub.offer import Content
 from hubkernels.hub.waiting import PATIENCE, GaveUpError, bound_waiting, endpoint_errors
@@ -105,7 +108,7 @@ class Remote:
     def commit_of(self, revision: str) -> str:
         """The commit of a branch, a tag or a commit, in full."""
         kind = self.repo_type
-        found = self._ask(lambda: self._api.repo_info(self.repo_id, repo_type=kind, revision=revision).sha)
+        found = self._ask(lambda: self._api.repo_info(self.repo_id, repo_type=kind, revision=revision)).sha
         if not found:
             raise HubRefusedError(Problem(f"the Hub does not tell which commit {revision} is", self.url))
         return found
@@ -178,7 +181,7 @@ class Remote:
 
     def is_private(self) -> bool:
         kind = self.repo_type
-        return self._ask(lambda: self._api.repo_info(self.repo_id, repo_type=kind).private) is True
+        return self._ask(lambda: self._api.repo_info(self.repo_id, repo_type=kind)).private is True
 
     def fetch(self, commit: str) -> None:
         """Every file of a commit into the Hub's cache. What is there already is not read again."""
@@ -211,11 +214,12 @@ class Remote:
         Where the answer to one that was made was lost, the next try finds another head: its own. A proposal moves no
         head: it is asked for again only where the Hub has not begun.
         """
+        operations = _operations(offered, changes)
 
         def send() -> CommitInfo:
             return self._api.create_commit(
                 self.repo_id,
-                _operations(offered, changes),  # the client marks them: each try has its own
+                [copy(each) for each in operations],  # the client marks them: each try has its own
                 commit_message=message,
                 repo_type=self.repo_type,
                 revision=branch,
@@ -234,7 +238,10 @@ class Remote:
         pauses_s: tuple[float, ...] = _PAUSES_S,
         busy: frozenset[int] = _BUSY,
     ) -> Answer:
-        """An answer of the client's; what it raises names the repository and the way out. A busy Hub is asked again."""
+        """An answer of the client's; what it raises names the repository and the way out. A busy Hub is asked again.
+
+        call: the client alone. What is ours is done before or after: a bug of ours is no Hub's.
+        """
         from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError  # noqa: PLC0415 - an extra
 
         if pauses_s == _PAUSES_S:
@@ -269,10 +276,10 @@ class Remote:
             return EnvironmentLacksError(Problem(what, self._api.endpoint, "try again"))
         from huggingface_hub import constants  # noqa: PLC0415 - an extra
 
-        folder = self._cache or constants.HF_HUB_CACHE
-        hint = "free some space, or name another folder with HF_HOME (of kernels: KERNELS_CACHE)"
-        what = f"the cache of the Hub's client cannot be written: {error.strerror}"
-        return EnvironmentLacksError(Problem(what, str(error.filename or folder), hint))
+        where = error.filename or f"{self._cache or constants.HF_HUB_CACHE}, or {tempfile.gettempdir()}"
+        hint = "free some space, or name other folders with HF_HOME (of kernels: KERNELS_CACHE) and TMPDIR"
+        what = f"the Hub's client cannot read or write a file: {error.strerror}"
+        return EnvironmentLacksError(Problem(what, str(where), hint))
 
     def _no_hub(self, error: Exception) -> EnvironmentLacksError:
         """What the client raises where the answer is not what a Hub says: the page of a network's login, say."""
@@ -334,10 +341,11 @@ def _operations(
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete  # noqa: PLC0415 - an extra
 
     sent = (*changes.added, *changes.changed)
-    return [
-        *(CommitOperationDelete(path, is_folder=False) for path in changes.deleted),
-        *(CommitOperationAdd(path, offered[path].place) for path in sent),
-    ]
+    with read_errors(Path(tempfile.gettempdir())):
+        return [
+            *(CommitOperationDelete(path, is_folder=False) for path in changes.deleted),
+            *(CommitOperationAdd(path, offered[path].place) for path in sent),
+        ]
 
 
 def _status(error: BaseException | None) -> int:

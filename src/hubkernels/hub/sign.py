@@ -8,8 +8,7 @@ from typing import Protocol
 
 from hubkernels.hub.changes import Changes, RemoteFile
 from hubkernels.hub.offer import Content, Offered
-from hubkernels.model.artifact import METADATA
-from hubkernels.model.digest import SIGNATURE
+from hubkernels.model.digest import METADATA, SIGNATURE
 
 Read = Callable[[str], bytes]
 """A file of the commit that is looked at, by its path."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -59,7 +59,7 @@ class PublicKey:
 class KeySigner:
     """Signs with a private key. der: PKCS #8, in memory alone."""
 
-    der: bytes
+    der: bytes = field(repr=False)
     public: PublicKey
 
     def sign(self, content: bytes) -> bytes:

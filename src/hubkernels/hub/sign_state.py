@@ -13,8 +13,7 @@ from hubkernels.host.files import read_errors
 from hubkernels.hub.sign_bundle import SignatureBundle, read_bundle
 from hubkernels.hub.sign_key import PublicKey, require_cryptography
 from hubkernels.hub.sign_policy import Policy
-from hubkernels.model.artifact import METADATA
-from hubkernels.model.digest import ALGORITHM, SIGNATURE, digest_folder, uncovered
+from hubkernels.model.digest import ALGORITHM, METADATA, SIGNATURE, digest_folder, uncovered
 
 Status = Literal["good", "unsigned", "unreadable", "other content", "other signer", "invalid", "files changed"]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from hubkernels.errors import InputError, Problem
 from hubkernels.hub.offer import BUILD
-from hubkernels.model.artifact import METADATA
 from hubkernels.model.client import COMMIT
+from hubkernels.model.digest import METADATA
 from hubkernels.model.lock import read_dependency
 from hubkernels.model.project import KernelDependency
 

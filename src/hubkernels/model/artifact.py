@@ -12,7 +12,6 @@ from hubkernels.model.project import KernelDependency, Package, TorchNoarch
 from hubkernels.model.variant import AnyVariant
 from hubkernels.model.version import Version
 
-METADATA = "metadata.json"
 NOTE = ".build.json"
 RECORDS = ".records"
 LIMITED_API = Version((3, 9))

@@ -28,7 +28,10 @@ GIT_URL = re.compile(
 """An address of a git repository, on a host with a name."""
 
 COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
-"""A full commit hash."""
+"""A full commit hash, of either kind that git has."""
+
+SHA1_COMMIT = re.compile(r"[0-9a-f]{40}")
+"""A full commit hash of the kind that the Hub has."""
 
 _WORD = r"[A-Za-z0-9_]([A-Za-z0-9_]|[-.](?![-.]))*(?<![-.])"
 REPO_ID = re.compile(rf"(?=.{{3,96}}\Z){_WORD}/{_WORD}(?<!\.git)")

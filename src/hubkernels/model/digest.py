@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
 
 ALGORITHM = "sha256"
-SIGNATURE = "metadata.json.sigstore"
-OUTSIDE = frozenset({"metadata.json", SIGNATURE})
+METADATA = "metadata.json"
+SIGNATURE = f"{METADATA}.sigstore"
+OUTSIDE = frozenset({METADATA, SIGNATURE})
 """Files of an artifact that its digest does not have."""
 
 

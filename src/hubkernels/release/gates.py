@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from hubkernels.build.planner import toolchain_facts
 from hubkernels.check.checks import CHECKS
 from hubkernels.check.runnable import find_runnable
 from hubkernels.check.verdict import Subject, Verdict, judge
 from hubkernels.hub.records import installed
+from hubkernels.model.variant import Variant
 from hubkernels.release.measured import BENCH, bench, parity
 from hubkernels.release.passed import cases_hash
 
@@ -33,6 +35,19 @@ def _nothing(subject: Subject) -> Facts:  # noqa: ARG001 - as the others
     return {}
 
 
+def _torch(subject: Subject) -> Facts:
+    """The torch whose symbols are looked up: of a variant for another one they are not."""
+    torch = subject.builder.machine.torch
+    return {"torch": torch and torch.release}
+
+
+def _rebuilt(subject: Subject) -> Facts:
+    """What is built again: the variants that can be here, each with its toolchain."""
+    builder = subject.builder
+    accepted = builder.decide(subject.package).accepted
+    return {v.tag: toolchain_facts(builder.tools(v)) if isinstance(v, Variant) else {} for v in accepted}
+
+
 def _client(subject: Subject) -> Facts:
     isa = subject.builder.surroundings.get("HUBKERNELS_ISA")
     found = find_runnable(subject.builder, subject.package, ()).found  # on another machine, others
@@ -50,10 +65,10 @@ def _check(name: str, facts: Callable[[Subject], Facts] | None) -> Gate:
 
 GATES = (
     _check("config", None),
-    _check("abi", _nothing),
+    _check("abi", _torch),
     _check("builds", _nothing),
     _check("load", _client),
-    _check("reproducible", _nothing),
+    _check("reproducible", _rebuilt),
     Gate("parity", parity, cases, "check parity {}"),
 )
 

@@ -13,7 +13,7 @@ from hubkernels.build.artifacts import built
 from hubkernels.host.files import hash_file, read_memory, write_memory
 from hubkernels.hub.offer import Offered
 from hubkernels.hub.records import digest_in, digest_of
-from hubkernels.model.artifact import METADATA
+from hubkernels.model.digest import METADATA
 from hubkernels.model.project import Package
 
 _FORM = 1

@@ -7,11 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hubkernels.errors import HubRefusedError, InputError, Problem
-from hubkernels.model.client import REPO_ID, REPO_RULE
+from hubkernels.model.client import REPO_ID, REPO_RULE, SHA1_COMMIT
 
-METADATA = "metadata.json"
-
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 _REVISION = re.compile(r"[^\x00-\x20\x7f]{1,200}")
 
 
@@ -52,7 +49,7 @@ class Asked:
 
     @property
     def pinned(self) -> bool:
-        return self.revision is not None and _COMMIT.fullmatch(self.revision) is not None
+        return self.revision is not None and SHA1_COMMIT.fullmatch(self.revision) is not None
 
     def refuse_strange(self) -> None:
         """Raises BadRequestError."""

@@ -20,6 +20,8 @@ from typing import BinaryIO
 
 from hubkernels.errors import Problem
 from hubkernels.host.files import disk_errors, read_json_object, write_atomically
+from hubkernels.model.client import SHA1_COMMIT
+from hubkernels.model.digest import uncovered
 from hubkernels.runtime.gitpack import PackError, pack_objects, unpack_objects
 from hubkernels.runtime.proof import BUILD, File, Hashes, Proven, Revision, Told, hash_path, wrong
 
@@ -55,7 +57,7 @@ class Cache:
             found = (self.folder / "refs" / name).read_text("ascii").strip()
         except (OSError, UnicodeError, ValueError):
             return None
-        return found if re.fullmatch(r"[0-9a-f]{40}", found) else None
+        return found if SHA1_COMMIT.fullmatch(found) else None
 
     def versions(self) -> list[int]:
         with contextlib.suppress(OSError):
@@ -133,6 +135,10 @@ class Cache:
                 own = "__pycache__" in path.relative_to(top).parts and path.suffix == ".pyc" and not path.is_symlink()
                 if path.relative_to(top).as_posix() not in known and not own:
                     raise wrong(f"the cache has a file that is not of the kernel: {path}")
+        for name in uncovered(top):
+            raise wrong(
+                f"the cache has a link to a folder, or what is no file, that is not of the kernel: {top / name}"
+            )
 
     def put(self, commit: str, variant: str, file: File, fill: Fill) -> Hashes:
         """A file of a commit, written by ``fill`` and held against its hash before anybody sees it.

@@ -1,28 +1,27 @@
 """A kernel of a Hub: what its revisions are, what a commit holds, and its files.
 
 A commit costs one request where the Hub speaks git: the commit itself, its trees, and every small file, each proved by
-its hash. A Hub that does not is asked by its API, a request a page of the listing, and one a file; what it lists is
-believed then, and each file held against that.
+its hash. Any other can be asked by its API, a request a page of the listing, and one a file; what it lists is believed
+then, and each file held against that.
 """
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 from urllib.parse import quote
 
-from hubkernels.errors import HubRefusedError, Problem
+from hubkernels.errors import HubkernelsError, HubRefusedError, Problem
+from hubkernels.model.client import SHA1_COMMIT
 from hubkernels.runtime.gitpack import PackError, read_pack
 from hubkernels.runtime.pktline import LineError, NoPackError, ask_for, pack_of
-from hubkernels.runtime.proof import BUILD, File, Proven, Revision, Told, wrong
-from hubkernels.runtime.web import AGENT, RefusedError, TooMuchError, Web
+from hubkernels.runtime.proof import BUILD, File, Proven, Told, wrong
+from hubkernels.runtime.settings import UNPROVED
+from hubkernels.runtime.web import AGENT, Answer, RefusedError, TooMuchError, Web
 
 SMALL_BYTES = 128 << 10
 """Files up to this size come with the commit, those of every variant: a library is larger, or is kept elsewhere."""
-
-_LOG = logging.getLogger(__name__)
 
 _PACK_MOST = 64 << 20
 _ANSWER_MOST = 16 << 20
@@ -34,8 +33,11 @@ _ASKING = {
     "Content-Type": "application/x-git-upload-pack-request",
     "Accept": _RESULT,
 }
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 _NEXT = re.compile(r'<([^>]+)>\s*;[^,]*\brel="?next"?')
+
+
+class UnprovedError(RefusedError):
+    """A Hub does not give a commit by git, or what stands before it does not let it."""
 
 
 class Hub:
@@ -60,7 +62,7 @@ class Hub:
         return {
             int(name[1:]): str(commit)
             for name, commit in named
-            if re.fullmatch(r"v[0-9]{1,18}", name) and _COMMIT.fullmatch(str(commit))
+            if re.fullmatch(r"v[0-9]{1,18}", name) and SHA1_COMMIT.fullmatch(str(commit))
         }
 
     def commit_of(self, revision: str) -> str:
@@ -68,34 +70,42 @@ class Hub:
         answer = self.web.read(f"{self._api}/revision/{quote(revision, safe='')}", _ANSWER_MOST)
         found = answer.json()
         commit = found.get("sha") if isinstance(found, dict) else None
-        if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
+        if not isinstance(commit, str) or not SHA1_COMMIT.fullmatch(commit):
             raise HubRefusedError(Problem(f"the Hub does not tell which commit {revision} is", answer.url))
         return commit
 
-    def revision(self, commit: str) -> Revision:
-        """What a commit holds. Raises CheckFailedError where that is not what its id says, and what a request does."""
-        return self._by_git(commit) or self._by_api(commit)
+    def proved(self, commit: str) -> Proven:
+        """What a commit holds, by git.
 
-    def _by_git(self, commit: str) -> Proven | None:
-        """None where the Hub does not give this commit by git."""
+        Raises UnprovedError where the Hub does not give it so, CheckFailedError where what comes is not what its id
+        says, and what a request does.
+        """
         asked = ask_for(commit, SMALL_BYTES, AGENT)
         try:
             answer = self.web.read(f"/kernels/{self.repo_id}.git/git-upload-pack", _PACK_MOST, asked, _ASKING)
-            if answer.headers.get("Content-Type", "").partition(";")[0] != _RESULT:
-                return None
-            objects = read_pack(pack_of(answer.body))
+            objects = read_pack(_pack(answer))
         except (RefusedError, TooMuchError, NoPackError) as error:
             if isinstance(error, RefusedError) and error.code == "RepoNotFound":
                 raise
-            _LOG.info("%s does not come by git, so that what the Hub lists is believed: %s", self.repo_id, error)
-            return None
+            raise self._unproved(commit, error) from error
         except (LineError, PackError) as error:
             raise wrong(f"what the Hub sent for {self.repo_id} is damaged: {error}") from error
         if commit not in objects:
             raise wrong(f"the Hub sent another commit of {self.repo_id} than {commit}")
         return Proven(commit, objects)
 
-    def _by_api(self, commit: str) -> Told:
+    def _unproved(self, commit: str, error: Exception) -> UnprovedError:
+        problem = error.problems[0] if isinstance(error, HubkernelsError) else Problem(str(error))
+        what = f"{self.repo_id} at {commit} does not come by git, so that nothing proves it: {problem.what}"
+        ours = (
+            f"ask a Hub that gives it, through nothing that refuses git-upload-pack; {UNPROVED}=1 believes its listing"
+        )
+        hint = f"{problem.hint}; {ours}" if problem.hint else ours
+        refused = (error.status, error.code) if isinstance(error, RefusedError) else (0, None)
+        return UnprovedError(Problem(what, self.web.endpoint, hint), *refused)
+
+    def listed(self, commit: str) -> Told:
+        """What a commit holds, as the Hub lists it."""
         return Told(commit, {str(entry["path"]): _listed(entry) for entry in self._entries(commit) if "path" in entry})
 
     def _entries(self, commit: str) -> Iterator[dict[str, Any]]:
@@ -124,6 +134,12 @@ class Hub:
         self.web.save(f"/kernels/{self.repo_id}/resolve/{commit}/{path}", target, most)
 
 
+def _pack(answer: Answer) -> bytes:
+    if answer.headers.get("Content-Type", "").partition(";")[0] != _RESULT:
+        raise NoPackError("the answer is no pack")
+    return pack_of(answer.body)
+
+
 def _objects(found: object) -> list[dict[str, Any]]:
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
@@ -134,7 +150,7 @@ def _listed(entry: dict[str, Any]) -> File:
     sha256 = large.get("oid") if isinstance(large, dict) else None
     if isinstance(large, dict):
         size = large.get("size", size)
-    if not _COMMIT.fullmatch(str(oid)) or (sha256 and not re.fullmatch(r"[0-9a-f]{64}", str(sha256))):
+    if not SHA1_COMMIT.fullmatch(str(oid)) or (sha256 and not re.fullmatch(r"[0-9a-f]{64}", str(sha256))):
         raise wrong(f"the Hub lists a file without a hash: {path!r}")
     if not isinstance(size, int) or size < 0:
         raise wrong(f"the Hub lists a file without a size: {path!r}")

@@ -10,10 +10,8 @@ from pathlib import Path
 from types import ModuleType
 
 from hubkernels.errors import CheckFailedError, Problem
+from hubkernels.model.digest import OUTSIDE
 from hubkernels.runtime.metadata import Metadata
-
-_ABOUT = frozenset({"metadata.json", "metadata.json.sigstore"})
-"""Of commits with equal kernels these may differ: where a build came from."""
 
 _IMPORTS = threading.RLock()
 """One import at a time; a kernel may load another one while it is imported."""
@@ -65,7 +63,7 @@ def _contents(folder: Path) -> dict[str, bytes]:
     return {
         path.relative_to(folder).as_posix(): path.read_bytes()
         for path in paths
-        if path.suffix != ".pyc" and path.name not in _ABOUT
+        if path.suffix != ".pyc" and path.name not in OUTSIDE  # which tell where a build came from
     }
 
 

@@ -22,12 +22,12 @@ def get_kernel(  # noqa: PLR0913 - those of the client
 ) -> ModuleType:
     """A kernel, as the stock client's ``kernels.get_kernel`` gives it, by either spelling of its name.
 
-    Exactly one of revision and version. A revision of 40 hex digits is always the same kernel, and where the Hub speaks
-    git that is proved: the commit has this id, its trees and files have the ids that it names, large files the SHA-256
+    Exactly one of revision and version. A revision of 40 hex digits is always the same kernel, and that is proved, by
+    git: the commit has this id, its trees and files have the ids that it names, large files the SHA-256
     of their pointers, and so again at every load from the cache. It takes 1 request for the publisher, 1 for the commit
-    with its small files, and 1 or 2 for each large one; from the cache, none. A Hub without git is asked by its API,
-    1 request for 1000 files of the listing and 1 or 2 a file, and files are held against the listing. A version or a
-    branch takes one more.
+    with its small files, and 1 or 2 for each large one; from the cache, none. A Hub without git is refused
+    then, unless HUBKERNELS_ALLOW_UNPROVED says to believe what it lists. A version or a branch takes one more; a Hub
+    without git is asked by its API, 1 request for 1000 files of the listing and 1 or 2 a file.
 
     trust_remote_code: True, or a list with this kernel, for publishers whom the Hub does not vouch for. backend: "cpu",
     or that of torch. check_arch: whether a build that does not name the current device is refused.

@@ -12,10 +12,11 @@ from types import ModuleType
 from typing import BinaryIO
 
 from hubkernels.errors import CheckFailedError, EnvironmentLacksError, HubkernelsError, Problem
-from hubkernels.runtime.asked import METADATA, Asked, NotCachedError, NotFoundError, NoVersionError, UntrustedError
+from hubkernels.model.digest import METADATA
+from hubkernels.runtime.asked import Asked, NotCachedError, NotFoundError, NoVersionError, UntrustedError
 from hubkernels.runtime.cache import Cache, problem_of
 from hubkernels.runtime.choose import chosen, decide, told
-from hubkernels.runtime.fetch import Hub
+from hubkernels.runtime.fetch import Hub, UnprovedError
 from hubkernels.runtime.importing import import_kernel
 from hubkernels.runtime.metadata import (
     BadMetadataError,
@@ -25,7 +26,7 @@ from hubkernels.runtime.metadata import (
     check_environment,
     read_metadata,
 )
-from hubkernels.runtime.proof import File, Hashes, Revision
+from hubkernels.runtime.proof import File, Hashes, Proven, Revision
 from hubkernels.runtime.settings import Settings
 from hubkernels.runtime.system import System
 from hubkernels.runtime.web import RefusedError, Web
@@ -129,7 +130,7 @@ class Load:
 
     def _revision(self, commit: str) -> Revision:
         known = self.cache.revision(commit)
-        if known is not None and self._is_whole(known):
+        if known is not None and self._is_enough(known) and self._is_whole(known):
             return known
         if self.settings.offline:
             if not self.cache.has(commit):
@@ -138,7 +139,27 @@ class Load:
                     Problem(f"{self.name} at {commit} is not in the cache", str(self.cache.folder), hint)
                 )
             return self.cache.found(commit)
-        return self.hub.revision(commit)
+        return self._asked(commit)
+
+    def _asked(self, commit: str) -> Revision:
+        """Of the Hub. Who names no commit believes it anyway; who does, only where the environment allows it."""
+        try:
+            return self.hub.proved(commit)
+        except UnprovedError as error:
+            if self._insists:
+                raise
+            level = logging.WARNING if self.wanted.pinned else logging.INFO
+            _LOG.log(level, "what the Hub lists is believed: %s", error.problems[0].what)
+            return self.hub.listed(commit)
+
+    @property
+    def _insists(self) -> bool:
+        """Whether nothing but a proof of the commit will do."""
+        return self.wanted.pinned and not self.settings.unproved
+
+    def _is_enough(self, known: Revision) -> bool:
+        """A listing may have been kept by a load that believed it; without a network nobody can prove it."""
+        return isinstance(known, Proven) or not self._insists or self.settings.offline
 
     def _is_whole(self, known: Revision) -> bool:
         """Whether what was kept tells of the variant to load: it may have been damaged."""

@@ -6,7 +6,8 @@ from pathlib import Path
 from types import ModuleType
 
 from hubkernels.errors import Problem
-from hubkernels.runtime.asked import METADATA, Asked, NotFoundError
+from hubkernels.model.digest import METADATA
+from hubkernels.runtime.asked import Asked, NotFoundError
 from hubkernels.runtime.choose import chosen, decide, told
 from hubkernels.runtime.importing import import_kernel
 from hubkernels.runtime.metadata import check_arch, check_environment, read_metadata

@@ -181,7 +181,7 @@ class Proven:
                 yield None
                 yield from self._walk(variant, target, f"{path}/", depth - 1)
             elif mode not in _FILES:
-                raise wrong(f"variant {variant} has what is no file: {path!r}, of git's mode {mode.decode()}")
+                raise wrong(f"variant {variant} has what is no file: {path!r}, of git's mode {mode!r}")
             elif not is_bytecode(PurePosixPath(path)):
                 yield path, target
 

@@ -1,40 +1,47 @@
-"""What the environment says, by the names that the client reads: the one place of this room that asks it."""
+"""What the environment says, by the names of the client and one of ours: the one place of this room that asks it."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from hubkernels.errors import InputError, Problem
 
 _ENDPOINT = "https://huggingface.co"
+UNPROVED = "HUBKERNELS_ALLOW_UNPROVED"
 _TRUE = frozenset({"1", "ON", "YES", "TRUE"})
 
 
 @dataclass(frozen=True)
 class Settings:
-    """cache: folder of the client's. local: folders that stand for kernels, by name."""
+    """cache: folder of the client's. local: folders that stand for kernels, by name.
+
+    unproved: whether what a Hub lists is believed of a pinned commit that it does not give by git.
+    """
 
     endpoint: str
-    token: str | None
+    token: str | None = field(repr=False)
     cache: Path
     offline: bool
     local: Mapping[str, Path]
+    unproved: bool
 
 
 def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
-    """Asked at each load: a program may set its variables late. Raises InputError."""
+    """Asked at each load: a program may set its variables late. Raises InputError for a value that is none."""
     found = os.environ if environment is None else environment
     home = _path(found.get("HF_HOME") or f"{found.get('XDG_CACHE_HOME') or '~/.cache'}/huggingface")
     hub = found.get("HF_HUB_CACHE") or found.get("HUGGINGFACE_HUB_CACHE") or str(home / "hub")
     return Settings(
-        endpoint=(found.get("HF_ENDPOINT") or _ENDPOINT).rstrip("/"),
+        endpoint=_endpoint((found.get("HF_ENDPOINT") or _ENDPOINT).rstrip("/")),
         token=_token(found, home),
         cache=_path(found.get("KERNELS_CACHE") or hub),
         offline=_is_true(found.get("HF_HUB_OFFLINE") or found.get("TRANSFORMERS_OFFLINE")),
         local=_local(found.get("LOCAL_KERNELS", "")),
+        unproved=_is_true(found.get(UNPROVED)),
     )
 
 
@@ -45,6 +52,18 @@ def _is_true(text: str | None) -> bool:
 def _path(text: str) -> Path:
     """As a shell would read it: the client expands ``~`` and ``$NAME``."""
     return Path(os.path.expandvars(text)).expanduser()
+
+
+def _endpoint(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        is_one = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_one = False
+    if not (is_one and text.isascii() and text.isprintable()) or " " in text:
+        what = f"HF_ENDPOINT is no address of a Hub: {text[:200]!r}"
+        raise InputError(Problem(what, "environment: HF_ENDPOINT", f"it begins with https://, as {_ENDPOINT}"))
+    return text
 
 
 def _token(environment: Mapping[str, str], home: Path) -> str | None:
@@ -58,7 +77,11 @@ def _token(environment: Mapping[str, str], home: Path) -> str | None:
             text = (_path(place) if place else home / "token").read_text("utf-8")
         except (OSError, UnicodeError):
             return None
-    return text.replace("\r", "").replace("\n", "").strip() or None
+    token = text.replace("\r", "").replace("\n", "").strip()
+    if not (token.isascii() and token.isprintable()):
+        what = "the token of the Hub is none: it has other than printable ASCII"
+        raise InputError(Problem(what, "HF_TOKEN, or the file of `hf auth login`", "hf_..."))
+    return token or None
 
 
 def _local(text: str) -> dict[str, Path]:

@@ -126,10 +126,17 @@ class Web:
                     raise
                 error.close()
                 url = _next(url, where)
+            except ValueError as error:  # of what a Hub wrote: our own addresses were looked at
+                raise HubRefusedError(
+                    Problem(f"an address that cannot be asked: {url[:200]!r}", self.endpoint)
+                ) from error
         raise HubRefusedError(Problem(f"more than {_HOPS} redirections", url))
 
     def _is_own(self, url: str) -> bool:
-        return _origin(url) == _origin(self.endpoint)
+        try:
+            return _origin(url) == _origin(self.endpoint)
+        except ValueError:
+            return False
 
     def _again(self, attempt: Callable[[], Result], url: str, pauses_s: tuple[float, ...] = _PAUSES_S) -> Result:
         try:
@@ -179,11 +186,16 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
 
 
 def _next(url: str, where: str) -> str:
-    """Where a redirection leads. Raises HubRefusedError for what is no web, or less protected."""
-    found = urljoin(url, where)
+    """Where a redirection leads. Raises HubRefusedError for what is no web, no address, or less protected."""
+    refused = HubRefusedError(Problem(f"a redirection that is not followed: {where[:200]!r}", url))
     allowed = {"https"} if url.startswith("https:") else set(_PORTS)
-    if urlsplit(found).scheme not in allowed:
-        raise HubRefusedError(Problem(f"a redirection that is not followed: {found[:200]}", url))
+    try:
+        found = urljoin(url, where)
+        scheme, *_ = _origin(found)
+    except ValueError as error:
+        raise refused from error
+    if scheme not in allowed:
+        raise refused
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import quote, urlencode, urlsplit
 
 from starlette.requests import Request
@@ -23,7 +23,7 @@ class Links:
     """key: of this run of the server. A link of an earlier run is answered as one that has lapsed."""
 
     site: Site
-    key: bytes
+    key: bytes = field(repr=False)
 
     def sign(self, request: Request, method: str, repo: RepoId, rest: str, query: Mapping[str, str]) -> str:
         """A link below the repository's place on the other origin, by the name that the client has for this host."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from dulwich.refs import Ref, check_ref_format
 
 from hubkernels.hub.local.answers import Refusal
-from hubkernels.model.client import spelled_alike
+from hubkernels.model.client import SHA1_COMMIT, spelled_alike
 
 KINDS = {"kernels": "kernel", "models": "model"}
 """The kinds of repositories: as paths of the API and folders spell them, and as a client's repo_type."""
@@ -18,7 +18,6 @@ _PAGES = frozenset({"api", "content", "datasets", "spaces", *KINDS})
 """Owners that paths of the Hub begin with."""
 
 _NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?")
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 _SHORT_OF_GIT = re.compile(r"(?i)(git~1|gi[a-z0-9]{1,6}~[0-9]+)")  # what Windows calls .git and its like
 _PART_BYTES, _PATH_BYTES = 255, 1024
 _REF_PART_BYTES = 250
@@ -69,7 +68,7 @@ def is_name(word: str) -> bool:
 
 
 def is_commit(revision: str) -> bool:
-    return _COMMIT.fullmatch(revision) is not None
+    return SHA1_COMMIT.fullmatch(revision) is not None
 
 
 def check_path(path: object) -> str:
