@@ -147,6 +147,7 @@ class Load:
             return self.hub.proved(commit)
         except UnprovedError as error:
             if self._insists:
+                self.hub.commit_of(commit)  # of one that is not there, its Hub says so
                 raise
             level = logging.WARNING if self.wanted.pinned else logging.INFO
             _LOG.log(level, "what the Hub lists is believed: %s", error.problems[0].what)
