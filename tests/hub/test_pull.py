@@ -85,6 +85,18 @@ def test_what_cannot_be_had_is_told_with_the_way_out(site: Site, tmp_path: Path)
     assert not (tmp_path / "other").exists()
 
 
+def test_a_branch_that_is_damaged_on_the_hub_is_named(site: Site, tmp_path: Path) -> None:
+    """It used not to come along, without a word."""
+    site.publish("org/base", answering(1))
+    assert site.cli("lock", "org/base@1").code == 0
+    site.hub.api().create_branch("org/base", branch="v2", repo_type="kernel")
+    (site.hub.git("kernels/org/base") / "refs/heads/v2").write_bytes(bytes(41))
+    ran = site.cli("hub", "pull", tmp_path / "other")
+    assert ran.code == 4, ran.err
+    assert "refs/heads/v2 of this repository is damaged, it names no commit" in ran.err
+    assert not (tmp_path / "other").exists()
+
+
 def test_a_private_repository_stays_private(site: Site, tmp_path: Path, serve: Serve) -> None:
     site.publish("org/base", answering(1))
     assert site.hub.ask("PUT", "/api/kernels/org/base/settings", {"private": True}, OWNER).status == 200
@@ -384,6 +396,7 @@ def harmful(archive: Path, source: Path, head: str, packed: str) -> Path:
 
 def test_refs_of_an_archive_lead_nowhere_else(archive: Path, tmp_path: Path) -> None:
     """They used to be taken as paths, and their values as text: any file below the folder, and beside it."""
+    from hubkernels.errors import CheckFailedError  # noqa: PLC0415 - as the rest
     from hubkernels.hub.archive import unpack  # noqa: PLC0415 - collected without its needs, too
 
     main = (tmp_path / "out/kernels/org/base.git/refs/heads/main").read_text()
@@ -391,7 +404,10 @@ def test_refs_of_an_archive_lead_nowhere_else(archive: Path, tmp_path: Path) -> 
     unpack(archive, tmp_path / "in")
     settings = tmp_path / "in/kernels/org/top.git/hub.json"
     before = settings.read_bytes()
-    unpack(harmful(archive, tmp_path / "out", main, "\n".join(lines) + "\n"), tmp_path / "in")
+    unpack(harmful(archive, tmp_path / "out", main, f"{lines[0]}\n"), tmp_path / "in")
+    assert settings.read_bytes() == before
+    with pytest.raises(CheckFailedError, match="org/base is damaged: packed-refs names no commit"):
+        unpack(harmful(archive, tmp_path / "out", main, "\n".join(lines) + "\n"), tmp_path / "in")
     assert settings.read_bytes() == before
     git = tmp_path / "in/kernels/org/base.git"
     assert not (git / "refs/heads/value").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import signal
 import sys
@@ -252,6 +253,30 @@ def test_a_hub_that_refuses_ends_it_with_its_code(serve: Serve, release: Release
     assert ran.code == 4
     assert json.loads(ran.out)["failed"]["step"] == "publish"
     assert list(states(ran)) == ["build"]
+
+
+def test_what_repeats_the_publishing_has_every_option_of_the_run(
+    serve: Serve, project: Path, release: Release, tmp_path: Path, cli: Cli
+) -> None:
+    """It used to keep --repo-id alone: a private kernel was published to all, unsigned, by who followed it."""
+    pytest.importorskip("sigstore", reason="an extra: keys and bundles are its dependencies'")
+    key, out = tmp_path / "a key", tmp_path / "out $HOME.json"
+    assert cli("keygen", key).code == 0
+    options = ["--allow-dirty", "--repo-id", "org/else", "--private", "--sign-key", str(key), "--no-card"]
+    ran = release(serve(), *options, "--output-json", str(out), "--json", "--trust", "org", HF_TOKEN=LATE)
+    assert ran.code == 4, ran.err
+    words = shlex.split(json.loads(ran.out)["failed"]["repeat"])
+    ends = ["--output-json", str(out), "--json", "--project", str(project)]
+    assert words == ["kernel-builder", "publish", "my-table", "--dry-run", *options, *ends]
+
+
+def test_an_empty_repository_is_none(serve: Serve, release: Release) -> None:
+    """The one of build.toml was taken."""
+    hub = serve()
+    ran = release(hub, "--repo-id", "", "--json")
+    assert ran.code == 2, ran.err
+    assert json.loads(ran.out)["failed"]["problems"][0]["what"] == "an empty name is not a repository of the Hub"
+    assert hub.ask("GET", f"/api/kernels/{REPO}", token=OWNER).status == 404
 
 
 OTHER_PACKAGE = """

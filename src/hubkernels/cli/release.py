@@ -85,7 +85,19 @@ def release(  # noqa: PLR0913, PLR0917 - one parameter an option
     course = Course(dry_run=dry_run, with_card=not no_card)
     gates = WITH_BENCH if bench else GATES
     trusted = tuple(trust or ())
-    asked = Release(builder, target.packages, wishes, gates, remote_of(), report, target.named, trusted, course)
+    words = _words(
+        (dry_run, "--dry-run"),
+        (allow_dirty, "--allow-dirty"),
+        (repo_id, "--repo-id"),
+        (private, "--private"),
+        (sign, "--sign"),
+        (sign_key, "--sign-key"),
+        (sign_config, "--sign-config"),
+        (no_card, "--no-card"),
+        (output_json, "--output-json"),
+        (json, "--json"),
+    )
+    asked = Release(builder, target.packages, wishes, gates, remote_of(), report, target.named, trusted, course, words)
     events = [look_ahead(asked)] if plan else carry_out(asked)
     success = "planned" if plan else "would_release" if dry_run else "released"
     ended, repeat = _carried_out(events if json else _told(events), builder, output_json, success, json=json)
@@ -140,10 +152,16 @@ def _told(events: Iterable[Event]) -> Iterator[Event]:
         yield event
 
 
+def _words(*options: tuple[object, str]) -> tuple[str, ...]:
+    """The options of a command line that were given: by name alone, or with a value."""
+    given = [(value, name) for value, name in options if value is not None and value is not False]
+    return tuple(word for value, name in given for word in ((name,) if value is True else (name, str(value))))
+
+
 def _command(builder: Builder, words: str) -> str:
     """A command line that finds the project again."""
     root = builder.project.root
-    elsewhere = "" if root.resolve() == Path.cwd() else f" --project {root}"
+    elsewhere = "" if root.resolve() == Path.cwd() else f" --project {shlex.quote(str(root))}"
     return f"kernel-builder {words}{elsewhere}"
 
 

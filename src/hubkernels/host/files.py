@@ -151,11 +151,12 @@ class FileHashes:
 
 def read_regular(path: str | Path) -> bytes:
     """The content of a file. Raises OSError for what is no regular file: a pipe would be waited for, for ever."""
-    with _open_regular(path) as file:
+    with open_regular(path) as file:
         return file.read()
 
 
-def _open_regular(path: str | Path) -> BinaryIO:
+def open_regular(path: str | Path) -> BinaryIO:
+    """A file to read. Raises OSError for what is no regular one."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     file = os.fdopen(handle, "rb")
     if not S_ISREG(os.fstat(handle).st_mode):
@@ -188,7 +189,7 @@ def follow(path: str, known: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
 def hash_file(path: Path, algorithm: str = "sha256") -> str:
     """SHA-256, or another hash, of a file's content, in hex."""
     digest = hashlib.new(algorithm)
-    with read_errors(path), _open_regular(path) as file:
+    with read_errors(path), open_regular(path) as file:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()

@@ -12,7 +12,7 @@ import os
 import re
 import tarfile
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import BinaryIO, NamedTuple
 
 from hubkernels.errors import CheckFailedError, InputError, Problem
 from hubkernels.host.files import disk_errors, hash_file, place_to_write, read_errors, read_json_object
-from hubkernels.hub.local.adopt import opened, take_in
+from hubkernels.hub.local.adopt import look_at, opened, place
 from hubkernels.hub.local.hub import Hub
 from hubkernels.hub.local.names import KINDS, RepoId, is_ref
 from hubkernels.hub.local.repository import Repository, lay_out
@@ -148,9 +148,19 @@ def _place(name: str) -> tuple[RepoId, str]:
     kind, owner, folder, rest = (*name.split("/", 3), "", "", "")[:4]
     repo = RepoId(kind, owner, folder.removesuffix(".git"))
     dotted = any(part in {"", ".", ".."} for part in name.split("/"))
-    if kind not in KINDS or not folder.endswith(".git") or dotted or not _is_part(rest):
+    wrong = dotted or not _has_bytes(name) or not _is_part(rest)
+    if kind not in KINDS or not folder.endswith(".git") or wrong:
         raise CheckFailedError(Problem(f"{name!r} is no file of a Hub", MANIFEST))
     return repo, rest
+
+
+def _has_bytes(name: str) -> bool:
+    """Half a character is none that a file can be called."""
+    try:
+        name.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def unpack(file: Path, folder: Path) -> Carried:
@@ -173,10 +183,23 @@ def unpack(file: Path, folder: Path) -> Carried:
         reader.end()
         for repo, new in staged.items():
             _check(new, repo, hub, str(file), "nothing was unpacked: pack it again from a whole folder")
-        for repo, new in staged.items():
-            settings = new / "hub.json"
-            take_in(hub, repo, new, private=read_json_object(settings).get("private") is not False)
+        _refuse_twins(staged, str(file))
+        for each in [look_at(hub, repo, new, private=_is_private(new)) for repo, new in staged.items()]:
+            place(hub, each)
     return _told(members, reader.sha256)
+
+
+def _refuse_twins(repos: Iterable[RepoId], where: str) -> None:
+    """A Hub has one repository for every spelling of a name."""
+    found: dict[tuple[str, str, str], RepoId] = {}
+    for repo in repos:
+        twin = found.setdefault(repo.key, repo)
+        if twin != repo:
+            raise CheckFailedError(Problem(f"{twin} and {repo} are one repository for a Hub", where))
+
+
+def _is_private(new: Path) -> bool:
+    return read_json_object(new / "hub.json").get("private") is not False
 
 
 def _stage(hub: Hub) -> Path:

@@ -38,19 +38,19 @@ class Wishes:
 
 def repository_of(package: Package, wishes: Wishes) -> str:
     """Where a package goes. Raises InputError where neither the command line nor build.toml tells."""
-    found = wishes.repo_id or package.repo_id
+    found = package.repo_id if wishes.repo_id is None else wishes.repo_id
     if found is None:
         where = str(package.root / "build.toml")
         hint = f'--repo-id OWNER/{package.name}, or general.hub.repo-id = "OWNER/{package.name}"'
         raise InputError(Problem(f"{package.name} names no repository on the Hub", where, hint))
     if not REPO_ID.fullmatch(found):
-        raise InputError(Problem(f"{found} is not a repository of the Hub", hint=REPO_RULE))
+        raise InputError(Problem(f"{found or 'an empty name'} is not a repository of the Hub", hint=REPO_RULE))
     return found
 
 
 def refuse_shared_repository(packages: Sequence[Package], wishes: Wishes) -> None:
     """Raises InputError where one repository is named for several packages."""
-    if wishes.repo_id and len(packages) > 1:
+    if wishes.repo_id is not None and len(packages) > 1:
         names = ", ".join(package.name for package in packages)
         raise InputError(Problem(f"--repo-id is for one package; there are {names}", hint="name one"))
 

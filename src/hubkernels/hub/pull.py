@@ -65,6 +65,7 @@ def pull(lock: Lock, remote_of: RemoteOf, folder: Path) -> Iterator[Pulled]:
 
 def _pull(lock: Lock, pins: Sequence[Pin], remote: Remote, hub: Hub) -> Pulled:
     private = remote.is_private()  # asked first: it tells best why a repository cannot be had
+    remote.branches()  # and this, of a Hub of ours, that one of them is damaged: of git's refusals no word is seen
     new = Path(tempfile.mkdtemp(dir=hub.scratch))
     lay_out(new)
     heads = _fetch(remote, new, {pin.commit for pin in pins})

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hubkernels.errors import CheckFailedError, Problem
-from hubkernels.host.files import disk_errors, hash_file, read_regular
+from hubkernels.host.files import disk_errors, hash_file, open_regular, read_regular
+
+_PIECE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -29,11 +31,12 @@ class Sealed:
 
     def copy(self, target: Path) -> Sealed:
         """To a file where nobody else writes. Held against the hash is the copy: no other bytes can follow it."""
-        with disk_errors(target):
-            try:
-                shutil.copyfile(self.path, target)
-            except FileNotFoundError as error:
-                raise self._broken() from error
+        try:
+            source = open_regular(self.path)
+        except OSError as error:
+            raise self._broken() from error
+        with source, disk_errors(target), target.open("wb") as file:
+            shutil.copyfileobj(source, file, _PIECE)
         if hash_file(target) != self.sha256:
             raise self._broken()
         return Sealed(target, self.sha256)

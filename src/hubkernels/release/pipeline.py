@@ -16,7 +16,7 @@ from hubkernels.release.steps import BUILD, PUBLISH, Event, Step, Stop, StoppedE
 def carry_out(release: Release) -> Iterator[Event]:
     """Take each step as its event is asked for; what stops it is told last."""
     try:
-        with stopping_at(PUBLISH, release.names, release.repeat_publish()):
+        with stopping_at(PUBLISH, release.names, release.repeat_publish(*release.names)):
             release.insist_on_repositories()
         yield from _build(release)
         _look_ahead(release)
@@ -36,7 +36,8 @@ def _build(release: Release) -> Iterator[Taken]:
 
 def _look_ahead(release: Release) -> None:
     """What publishing would refuse at the end, an hour of gates later."""
-    with stopping_at(PUBLISH, (), release.repeat_publish("--dry-run")):
+    once = () if release.course.dry_run else ("--dry-run",)
+    with stopping_at(PUBLISH, (), release.repeat_publish(*release.names, *once)):
         ask_ahead(release.orders(release.subjects()))
 
 

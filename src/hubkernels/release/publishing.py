@@ -97,7 +97,7 @@ def _lock(release: Release, done: Sequence[Delivery]) -> Taken:
     published = [each.published for each in done]
     ours = [KernelDependency(each.repo_id, revision=each.commit) for each in published]
     file = release.builder.places.build / LOCK_FILE
-    words = " ".join(f"{each.repo_id}@{each.commit}" for each in published)
-    with stopping_at(LOCK, release.names, f"lock {words} --output {file}"):
+    pins = [f"{each.repo_id}@{each.commit}" for each in published]
+    with stopping_at(LOCK, release.names, release.repeat_lock(pins, file)):
         write_lock(file, lock(ours, release.remote_of, {*release.trust, *(each.repo_id for each in ours)}))
     return Taken((Step(LOCK, ", ".join(release.names), "ok", str(file)),))

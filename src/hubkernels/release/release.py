@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 
 from hubkernels.build.artifacts import BUILD_FIRST, built
 from hubkernels.build.pipeline import Builder
@@ -23,7 +25,8 @@ from hubkernels.release.passed import Artifacts, Passed, key_of
 class Release:
     """named: whether the packages were; else those that this machine can build are enough.
 
-    trust: for the lock, beside what is released. report: who hears while a step goes on.
+    trust: for the lock, beside what is released. report: who hears while a step goes on. options: of this run, as
+    words, those that `publish` takes, too: who repeats it with fewer may publish what is private to all, unsigned.
     """
 
     builder: Builder
@@ -35,6 +38,7 @@ class Release:
     named: bool = False
     trust: tuple[str, ...] = ()
     course: Course = field(default_factory=Course)
+    options: tuple[str, ...] = ()
 
     @cached_property
     def passed(self) -> Passed:
@@ -52,8 +56,11 @@ class Release:
 
     def repeat_publish(self, *words: str) -> str:
         """The verb, and its words, that does just the publishing."""
-        wished = ("--repo-id", self.wishes.repo_id) if self.wishes.repo_id else ()
-        return " ".join(("publish", *words, *wished))
+        return shlex.join(("publish", *words, *self.options))
+
+    def repeat_lock(self, pins: Sequence[str], file: Path) -> str:
+        trusted = (word for each in self.trust for word in ("--trust", each))
+        return shlex.join(("lock", *pins, *trusted, "--output", str(file)))
 
     def subject(self, package: Package) -> Subject:
         return Subject(self.builder, package, self.report)

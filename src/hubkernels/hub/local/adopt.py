@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from hubkernels.errors import CheckFailedError, EnvironmentLacksError, HubRefusedError, Problem
 from hubkernels.hub.local.answers import Refusal
 from hubkernels.hub.local.durable import make_folders, sync_all
 from hubkernels.hub.local.hub import Hub, Stored, TakenError
-from hubkernels.hub.local.names import RepoId
+from hubkernels.hub.local.names import RepoId, check_new
 from hubkernels.hub.local.repository import Repository
 from hubkernels.hub.local.whole import insist_on_whole
 
@@ -41,14 +42,30 @@ def opened(folder: Path, way_out: str = "stop it, and start it again afterwards"
         hub.close()
 
 
+class Coming(NamedTuple):
+    """A repository that there is nothing against. changed: the refs that move in the one that is there."""
+
+    repo: RepoId
+    new: Path
+    private: bool
+    there: Stored | None
+    changed: dict[str, str]
+
+
 def take_in(hub: Hub, repo: RepoId, new: Path, *, private: bool) -> Stored:
-    """Take in a repository that stands in the scratch folder.
+    """Look at a repository in the scratch folder, and take it in."""
+    return place(hub, look_at(hub, repo, new, private=private))
+
+
+def look_at(hub: Hub, repo: RepoId, new: Path, *, private: bool) -> Coming:
+    """Whatever there is against taking in a repository that stands in the scratch folder.
 
     It was looked at, by `insist_on_whole`. Branches of one that is there move forward alone: one that is ahead stays,
     and its own privacy too. New tags come; pull requests do not, for each Hub numbers its own. Raises CheckFailedError
     for a pack that is damaged, a branch with commits of its own and a tag that names another one, and where the one
-    that is there is damaged, before anything is changed.
+    that is there is damaged, Refusal for a name that none may have. Nothing is changed so far.
     """
+    check_new(repo)
     there = hub.find(repo)
     if there is not None:
         insist_on_whole(there.git, there.repo, str(there.git.folder), "delete it there, or bring it back from a copy")
@@ -56,12 +73,20 @@ def take_in(hub: Hub, repo: RepoId, new: Path, *, private: bool) -> Stored:
     with closing(staged.objects):
         _write_out(staged, repo)
         changed = {**_forward(there, staged), **_new_tags(there, staged)} if there else {}
+    if there:
+        _refuse_clashes(there, changed)
     sync_all(new.rglob("*"))
+    return Coming(repo, new, private, there, changed)
+
+
+def place(hub: Hub, coming: Coming) -> Stored:
+    """Take in what was looked at."""
+    there, new = coming.there, coming.new
     if there is None:
-        return hub.adopt(repo, new, private=private)
+        return hub.adopt(coming.repo, new, private=coming.private)
     for store in _STORES:
         _move_missing(new / store, there.git.folder / store, there.git.folder)
-    for ref, oid in changed.items():
+    for ref, oid in coming.changed.items():
         there.git.refs.set(ref, oid)
     return there
 
@@ -94,6 +119,12 @@ def _new_tags(there: Stored, staged: Repository) -> dict[str, str]:
         what, hint = f"the tag {{}} of {there.repo} names another commit here", "delete the one that is wrong"
         raise CheckFailedError(*(Problem(what.format(name), str(there.git.folder), hint) for name in apart))
     return {f"{_TAGS}{name}": oid for name, oid in new.items() if name not in now}
+
+
+def _refuse_clashes(there: Stored, refs: Iterable[str]) -> None:
+    if apart := [ref for ref in refs if there.git.refs.clashes(ref)]:
+        what, hint = f"{{}} clashes with a ref of {there.repo}: one is a folder of the other", "delete one of them"
+        raise CheckFailedError(*(Problem(what.format(ref), str(there.git.folder), hint) for ref in apart))
 
 
 def _holds(git: Repository, head: str, commit: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -16,6 +17,7 @@ from hubkernels.hub.local.asked import Asked, Site, base_url, commit_asked, flag
 from hubkernels.hub.local.card import card_errors, card_warnings
 from hubkernels.hub.local.hub import Stored
 from hubkernels.hub.local.names import RepoId, kind_of
+from hubkernels.hub.local.refs import DamagedRefError
 from hubkernels.hub.local.repository import MAIN
 from hubkernels.model.client import spelled_alike
 
@@ -121,7 +123,7 @@ class Api:
             and words in str(stored.repo).lower()
             and self._sees(account, stored)
         )
-        return Json([describe.repository(stored, head) for stored in found if (head := stored.git.refs.get(MAIN))])
+        return Json([describe.repository(stored, head) for stored in found if (head := _main(stored))])
 
     def info(self, request: Request) -> Response:
         stored = self.site.repository(request).stored
@@ -176,6 +178,13 @@ class Api:
     def delete_tag(self, request: Request) -> Response:
         self.site.repository(request, "write").stored.git.delete_ref(f"refs/tags/{part(request, 'ref')}")
         return Json({})
+
+
+def _main(stored: Stored) -> str | None:
+    """None, and a line of the log, where it is damaged: that is said to who asks for this repository."""
+    with suppress(DamagedRefError):
+        return stored.git.refs.get(MAIN)
+    return None
 
 
 def _user(found: Asked) -> str:

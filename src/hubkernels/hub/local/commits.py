@@ -173,6 +173,8 @@ class Incoming:
                 raise Refusal(400, f"{path} is longer than git reads")
             return self.staging.add_file(long)
         content = decoded(text) if encoding == "base64" else _encoded(path, text)
+        if len(content) > self.limits.file:
+            raise Refusal(413, f"{path} has more than {self.limits.file} bytes, which is what this Hub takes of a file")
         if path.rpartition("/")[2] == _ATTRIBUTES:
             _check_attributes(path, content)
         return self.staging.add("blob", content)

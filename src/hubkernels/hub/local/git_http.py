@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gzip
 import logging
+import sys
 import tempfile
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BytesIO
-from typing import IO
+from typing import IO, cast
 
 from dulwich.errors import GitProtocolError
 from dulwich.object_store import DiskObjectStore
@@ -25,13 +27,14 @@ from hubkernels.hub.local.asked import Site, body, repo_of
 from hubkernels.hub.local.git_wants import Handler, WithWants, ordered, reachable
 from hubkernels.hub.local.hub import Stored
 from hubkernels.hub.local.names import RepoId
-from hubkernels.hub.local.repository import mend_config
+from hubkernels.hub.local.repository import mend_config, mend_head
 
 _LOG = logging.getLogger(__name__)
 
 _FETCH = "git-upload-pack"
 _IN_MEMORY = 1 << 20
 _ASK_MOST = 1 << 20  # 20,000 lines of what a client wants and has
+_ANY_SIZE = sys.maxsize - 1  # dulwich reads one byte more, to see that there is none
 _NOT_GIT = (GitProtocolError, AssertionError, ValueError)  # what dulwich raises for lines of another form
 _NOT_OURS = (OSError, ValueError, UnsupportedVersion, UnsupportedExtension, InvalidWorktreeConfiguration)
 """What dulwich raises for a config that is one of git, and not one of a repository that it can read."""
@@ -71,22 +74,18 @@ class GitHttp:
 
     def _serve(self, stored: Stored, asked: bytes, head: bytes, *, advertises: bool) -> Response:
         with _opened(stored, self.site) as repository:
-            answer: IO[bytes] = tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=str(self.site.hub.scratch))  # noqa: SIM115 - sent later
-            answer.write(head)
+            answer = _Spool(self.site)
             repositories: dict[str, BackendRepo] = {"/": repository}
             backend = DictBackend(repositories)
-            try:
+            with answer.kept():
+                answer.write(head)
                 lines, wanted = ordered(asked)
                 repository.wanted = reachable(stored.git, wanted)
                 protocol = ReceivableProtocol(BytesIO(lines).read, answer.write)
                 Handler(backend, ["/"], protocol, stateless_rpc=True, advertise_refs=advertises).handle()
-            except _NOT_GIT as error:
-                answer.close()
-                raise Refusal(400, f"this is no request of git: {error}") from error
-        answer.seek(0)
         kind = "advertisement" if advertises else "result"
         headers = {"Cache-Control": "no-cache"}
-        return StreamingResponse(_pieces(answer), 200, headers, f"application/x-{_FETCH}-{kind}")
+        return StreamingResponse(_pieces(answer.file), 200, headers, f"application/x-{_FETCH}-{kind}")
 
     def _readable(self, request: Request) -> Stored:
         """git sends a token only once it was asked for one: so it is for every repository that is not public."""
@@ -100,11 +99,51 @@ class GitHttp:
             raise Refusal(401, refusal.message, refusal.code, headers=_LOGIN) from refusal
 
 
+class _Spool:
+    """An answer, gathered before it is sent; what is large, on the disk."""
+
+    def __init__(self, site: Site) -> None:
+        file = tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=str(site.hub.scratch))  # noqa: SIM115 - sent later
+        self.file = cast("IO[bytes]", file)
+        self._site = site
+        self._failed: OSError | Refusal | None = None
+
+    def write(self, text: bytes) -> int | None:
+        """Of dulwich's own, an error of the disk would be one of the request."""
+        try:
+            if self.file.tell() + len(text) > _IN_MEMORY:
+                self._site.require_room(len(text))
+            return self.file.write(text)
+        except (OSError, Refusal) as error:
+            self._failed = error
+            raise
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Around what writes. Raises Refusal, and OSError, for what failed, and nothing of it stays then."""
+        try:
+            yield
+        except BaseException as error:
+            self.file.close()
+            if isinstance(self._failed, Refusal):
+                _LOG.error("no room for a clone: %s", self._failed.message)
+            if self._failed:
+                raise self._failed from error
+            if isinstance(error, _NOT_GIT):
+                raise Refusal(400, f"this is no request of git: {error}") from error
+            raise
+        self.file.seek(0)
+
+
 def _opened(stored: Stored, site: Site) -> WithWants:
-    """Its config may have been damaged since the Hub was started. Raises Refusal where that is not ours to mend."""
+    """Its config may have been damaged since the Hub was started. Raises Refusal where that is not ours to mend.
+
+    What is stored was held against a limit when it came; today's may be another, and hides nothing.
+    """
     folder = stored.git.folder
     mend_config(folder, site.hub.scratch)
-    store = DiskObjectStore(str(folder / "objects"), loose_object_size_limit=site.limits.file)
+    mend_head(folder, site.hub.scratch)
+    store = DiskObjectStore(str(folder / "objects"), loose_object_size_limit=_ANY_SIZE)
     try:
         return WithWants(str(folder), bare=True, object_store=store)
     except _NOT_OURS as error:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from io import BytesIO
+from pathlib import Path
 
+from dulwich.config import ConfigFile
 from dulwich.errors import GitProtocolError
 from dulwich.objects import ObjectID
 from dulwich.protocol import ReceivableProtocol, pkt_line
@@ -17,7 +19,7 @@ from dulwich.refs import Ref
 from dulwich.repo import Repo
 from dulwich.server import UploadPackHandler
 
-from hubkernels.hub.local.repository import Repository
+from hubkernels.hub.local.repository import Repository, read_config
 
 _ORDER = (b"want", b"filter", b"shallow", b"deepen")
 _KINDS = ("refs/heads/", "refs/tags/", "refs/pr/")
@@ -38,6 +40,13 @@ class WithWants(Repo):
     """A repository that gives commits beside its heads. dulwich lets a client want what a ref names: so one does."""
 
     wanted: frozenset[str] = frozenset()
+
+    def get_config(self) -> ConfigFile:
+        """What it includes may be any file of the machine."""
+        try:
+            return read_config(Path(self.commondir()))
+        except FileNotFoundError:
+            return ConfigFile()
 
     def get_refs(self) -> dict[Ref, ObjectID]:
         more = {Ref(f"refs/wanted/{oid}".encode()): ObjectID(oid.encode()) for oid in self.wanted}

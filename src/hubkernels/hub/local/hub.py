@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import tempfile
 import threading
@@ -21,6 +22,8 @@ from hubkernels.hub.local.durable import sync_all, sync_file, write_durably
 from hubkernels.hub.local.lfs_rules import first_attributes
 from hubkernels.hub.local.names import KINDS, RepoId, check_new
 from hubkernels.hub.local.repository import Repository, initialize, mend_config
+
+_LOG = logging.getLogger(__name__)
 
 _SETTINGS = "hub.json"
 _OWN = ".hubkernels-hub"
@@ -116,6 +119,8 @@ class Hub:
 
     def _remember(self, path: Path) -> None:
         settings = read_json_object(path)
+        if not isinstance(settings.get("private"), bool):
+            _LOG.warning("%s is damaged, it does not say who may see the repository: it is private", path)
         mend_config(path.parent, self.scratch)
         kind, owner, folder = path.parent.relative_to(self.folder).parts
         repo = RepoId(kind, owner, folder.removesuffix(".git"))

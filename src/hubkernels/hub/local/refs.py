@@ -7,15 +7,20 @@ was written between its look at the old value and its step.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
+from hubkernels.host.files import read_regular
 from hubkernels.hub.local.answers import Refusal
 from hubkernels.hub.local.durable import make_folders, sync_all, write_durably
 from hubkernels.hub.local.names import is_commit, is_ref
+
+_LOG = logging.getLogger(__name__)
 
 _PACKED = "packed-refs"
 _LOCK = ".lock"
@@ -25,10 +30,22 @@ _LOCKED_AGAIN_S = 0.005
 _LOCKED_MOST_S = 3.0  # git holds a ref's for milliseconds, that of packed-refs for as long as it writes
 
 
+class DamagedRefError(Refusal):
+    """A file of refs that names no commit. It is no ref that never was: who made that one anew would lose commits."""
+
+    def __init__(self, path: Path, folder: Path) -> None:
+        _LOG.error("%s is damaged: it names no commit", path)
+        file = path.relative_to(folder)
+        hint = "who runs the Hub may write the commit there, or bring the file back from a copy"
+        super().__init__(503, f"{file} of this repository is damaged, it names no commit: {hint}")
+        self.file = str(file)
+
+
 class Refs:
     """The refs of one repository, as git keeps them. Who writes holds the repository's lock.
 
-    A name is a path, and may come from elsewhere, as a value may: what is no ref is neither read nor written.
+    A name is a path, and may come from elsewhere, as a value may: what is no ref is neither read nor written. Who reads
+    what is damaged, or what may have stood there, is told so by DamagedRefError.
     """
 
     def __init__(self, folder: Path, scratch: Path) -> None:
@@ -39,11 +56,24 @@ class Refs:
         """The object that a full name, as refs/heads/main, names."""
         if not is_ref(name):
             return None
+        return self._own(name) or self._packed(name).get(name)
+
+    def _own(self, name: str) -> str | None:
+        """What the file of a ref names; None where there is no file."""
+        path = self.folder / name
         try:
-            oid = (self.folder / name).read_text("ascii").strip()
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError, UnicodeError):
-            return self._packed().get(name)
-        return oid if is_commit(oid) else None
+            oid = read_regular(path).decode("ascii", "replace").strip()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError:
+            if path.is_dir():
+                return None
+            if path.is_file():  # the disk's failure
+                raise
+            oid = ""
+        if not is_commit(oid):
+            raise DamagedRefError(path, self.folder)
+        return oid
 
     def below(self, prefix: str) -> dict[str, str]:
         """The refs below refs/heads/, refs/tags/ or refs/pr/, by the rest of their names, sorted."""
@@ -54,6 +84,11 @@ class Refs:
         # Last: who packs refs writes this file before those of the refs go.
         found = {name: oid for name, oid in self._packed().items() if name.startswith(prefix)} | found
         return {name.removeprefix(prefix): found[name] for name in sorted(found)}
+
+    def damaged(self) -> list[str]:
+        """The files of refs that name no commit."""
+        reads: list[Callable[[], object]] = [partial(self._own, name) for name in self._files("refs/") if is_ref(name)]
+        return [file for read in (*reads, self._packed) if (file := _damaged(read))]
 
     def set(self, name: str, oid: str) -> None:
         """Raises Refusal for what is no ref, and for one that clashes with another."""
@@ -126,16 +161,23 @@ class Refs:
     def clashes(self, name: str) -> bool:
         """Whether a ref stands where this one's folder would, or the other way round."""
         kind = "/".join(name.split("/")[:2]) + "/"
-        others = (kind + other for other in self.below(kind))
+        others = {*self._files(kind), *self._packed()}
         return any(other.startswith(f"{name}/") or name.startswith(f"{other}/") for other in others)
 
-    def _packed(self) -> dict[str, str]:
-        """What somebody's `git gc` or `git pack-refs` moved into one file."""
+    def _packed(self, wanted: str | None = None) -> dict[str, str]:
+        """What somebody's `git gc` or `git pack-refs` moved into one file.
+
+        wanted: where it is there, damage elsewhere is no matter.
+        """
+        path = self.folder / _PACKED
         try:
-            text = (self.folder / _PACKED).read_text("utf-8", "replace")
+            lines = read_regular(path).decode("utf-8", "replace").split("\n")
         except FileNotFoundError:
             return {}
-        return dict(_entries(text))
+        found = {name: oid for oid, name in map(_entry, lines) if is_commit(oid) and is_ref(name)}
+        if wanted not in found and not all(map(_is_packed, lines)):
+            raise DamagedRefError(path, self.folder)
+        return found
 
 
 def _insist_on_ref(name: str) -> None:
@@ -143,8 +185,26 @@ def _insist_on_ref(name: str) -> None:
         raise Refusal(400, f"{name[:200]!r} is no name of a ref")
 
 
-def _entries(text: str) -> Iterator[tuple[str, str]]:
-    for line in text.splitlines():
-        oid, _, name = line.partition(" ")
-        if is_commit(oid) and is_ref(name):
-            yield name, oid
+def _damaged(read: Callable[[], object]) -> str | None:
+    try:
+        read()
+    except DamagedRefError as error:
+        return error.file
+    return None
+
+
+def _entry(line: str) -> tuple[str, str]:
+    """The object and the name in a line of packed-refs."""
+    oid, _, name = line.partition(" ")
+    return oid, name
+
+
+def _is_packed(line: str) -> bool:
+    """Whether git writes such lines: refs of any kind, what a tag leads to, and what it says of the file."""
+    oid, name = _entry(line)
+    return (
+        line.startswith("#")
+        or not line
+        or is_commit(line.removeprefix("^"))
+        or (is_commit(oid) and name.startswith("refs/"))
+    )

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from io import BytesIO
 from pathlib import Path
 
 from dulwich.config import ConfigFile
 
+from hubkernels.host.files import open_regular
 from hubkernels.hub.local.answers import Refusal
 from hubkernels.hub.local.change import Change, CommitInfo, Operation, new_commit, new_tag, read_commit
 from hubkernels.hub.local.content import Content
 from hubkernels.hub.local.durable import write_durably
-from hubkernels.hub.local.names import check_ref, is_commit
+from hubkernels.hub.local.names import check_ref, is_commit, is_ref
 from hubkernels.hub.local.objects import Blob, ObjectStore, Staging
 from hubkernels.hub.local.refs import Refs
 from hubkernels.hub.local.tree import Entry, Folder, find
@@ -23,6 +26,8 @@ _LOG = logging.getLogger(__name__)
 
 MAIN = "refs/heads/main"
 _CONFIG = b"[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = true\n"
+_CONFIG_MOST = 64 << 10
+_INCLUDES = frozenset({b"include", b"includeif"})
 _SHORT = 7
 """As many characters of a parent's id are enough for clients."""
 
@@ -200,12 +205,39 @@ def lay_out(folder: Path) -> None:
 def mend_config(folder: Path, scratch: Path) -> None:
     """Write the config of a repository anew where it is none: no clone would work, and the Hub keeps nothing there."""
     try:
-        ConfigFile.from_path(str(folder / "config"))
+        read_config(folder)
     except OSError:  # without one dulwich works; one that cannot be read is told by who opens it
         return
     except ValueError:
         _LOG.warning("%s is no config of git: it was written anew", folder / "config")
         write_durably(folder / "config", _CONFIG, scratch)
+
+
+def read_config(folder: Path) -> ConfigFile:
+    """The config of a repository. Raises OSError for what is no plain file of a few lines, ValueError for no config."""
+    path = folder / "config"
+    with open_regular(path) as file:
+        text = file.read(_CONFIG_MOST + 1)
+    if len(text) > _CONFIG_MOST:
+        raise OSError(errno.EFBIG, f"it has more than {_CONFIG_MOST} bytes")
+    found = ConfigFile.from_file(BytesIO(text), expand_includes=False)
+    if any(section[0].lower() in _INCLUDES for section in found.sections()):
+        raise OSError(errno.EINVAL, "it includes other files")
+    return found
+
+
+def mend_head(folder: Path, scratch: Path) -> None:
+    """Write HEAD anew where it names nothing: no clone would work, and clients of the Hub ask for main."""
+    path = folder / "HEAD"
+    try:
+        with open_regular(path) as file:
+            text = file.read(_CONFIG_MOST).decode("utf-8", "replace").strip()
+    except OSError:
+        text = ""
+    kind, _, name = text.partition(":")
+    if not (is_commit(text) or (kind == "ref" and is_ref(name.strip()))):
+        _LOG.warning("%s names neither a branch nor a commit: it was written anew", path)
+        write_durably(path, f"ref: {MAIN}\n".encode(), scratch)
 
 
 def initialize(folder: Path, files: dict[str, bytes], author: str, scratch: Path) -> Repository:

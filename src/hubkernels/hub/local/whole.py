@@ -38,7 +38,7 @@ def insist_on_whole(git: Repository, repo: RepoId, where: str, hint: str) -> Non
 def _damage(git: Repository) -> Iterator[str]:
     """What is not as its name says; where all is, what is missing."""
     kinds: Kinds = {}
-    wrong = [*_unreadable(git.folder, kinds)]
+    wrong = [*(f"{file} names no commit" for file in git.refs.damaged()), *_unreadable(git.folder, kinds)]
     yield from wrong or _missing(git, kinds)
 
 

@@ -1,0 +1,263 @@
+"""What is damaged in a folder that is served, or carried, is named: it is not taken for what never was."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import SpooledTemporaryFile
+
+import pytest
+
+from hubkernels.errors import CheckFailedError, HubkernelsError, HubRefusedError
+from hubkernels.host.disk import free_bytes
+from hubkernels.host.files import hash_file
+from hubkernels.hub.archive import Member, _carried, _header, _manifest, _padding, _write, pack, unpack
+from hubkernels.hub.local.accounts import Accounts, parse_tokens
+from hubkernels.hub.local.asked import Limits
+from hubkernels.hub.local.serve import serve as serve_hub
+from tests.hub.conftest import CI, GRANTS, OWNER, Serve, Served, run
+from tests.hub.test_http import API, PAGE, commit, file, lines
+
+REFS = f"{PAGE}/info/refs?service=git-upload-pack"
+V1 = "refs/heads/v1"
+RUBBISH = (bytes(41), b"", b"x" * 40, b"\xff" * 41)
+
+
+def cloned(hub: Served, folder: Path, repo: str = "org/my-kernel") -> str:
+    """What git says when it cannot; empty where it could."""
+    done = run("git", "clone", "-q", f"{hub.url}/kernels/{repo}", folder)
+    return done.stderr if done.returncode else ""
+
+
+@pytest.mark.parametrize("text", RUBBISH, ids=("nul", "empty", "word", "bytes"))
+def test_a_damaged_ref_is_named_wherever_it_is_read_and_written(
+    hub: Served, tmp_path: Path, caplog: pytest.LogCaptureFixture, text: bytes
+) -> None:
+    """It used to be a branch that never was, which publish then made anew from main."""
+    path = hub.git() / V1
+    whole = path.read_bytes()
+    path.write_bytes(text)
+    asked = [
+        hub.ask("GET", f"{API}/revision/v1"),
+        hub.ask("GET", f"{API}/refs"),
+        hub.ask("GET", REFS),
+        hub.ask("GET", f"{PAGE}/resolve/v1/a"),
+        hub.ask("POST", f"{API}/branch/v1", {}, OWNER),
+        hub.ask("DELETE", f"{API}/branch/v1", None, OWNER),
+        commit(hub, file("a", b"1")),
+    ]
+    for answer in asked:
+        assert answer.status == 503, answer
+        assert "refs/heads/v1 of this repository is damaged, it names no commit" in answer.json()["error"]
+    assert f"{path} is damaged" in caplog.text
+    assert path.read_bytes() == text
+    assert hub.ask("GET", f"{API}/revision/main").status == 200
+    assert hub.ask("GET", "/api/kernels").status == 200
+    path.write_bytes(whole)
+    assert commit(hub, file("a", b"1")).status == 200
+    assert cloned(hub, tmp_path / "clone") == ""
+
+
+def test_a_damaged_main_hides_no_other_repository(hub: Served) -> None:
+    hub.api().create_repo("org/second", repo_type="kernel")
+    (hub.git() / "refs/heads/main").write_bytes(bytes(41))
+    assert [each["id"] for each in hub.ask("GET", "/api/kernels").json()] == ["org/second"]
+
+
+def test_damage_among_packed_refs_hides_what_may_have_stood_there(hub: Served) -> None:
+    path = hub.git() / "packed-refs"
+    assert run("git", "-C", hub.git(), "pack-refs", "--all").returncode == 0
+    assert hub.ask("GET", f"{API}/refs").status == 200
+    text = path.read_bytes()
+    lines = text.splitlines(keepends=True)
+    path.write_bytes(b"".join(line if b"main" in line else bytes(len(line) - 1) + b"\n" for line in lines))
+    assert hub.ask("GET", f"{API}/revision/main").status == 200
+    for answer in (hub.ask("GET", f"{API}/revision/v1"), hub.ask("POST", f"{API}/branch/v1", {}, OWNER)):
+        assert answer.status == 503
+        assert "packed-refs of this repository is damaged" in answer.json()["error"]
+
+
+@pytest.fixture
+def folder(serve: Serve, tmp_path: Path) -> Path:
+    """A Hub's folder with two kernels, which nobody serves any more: a copy of one."""
+    hub = serve(tmp_path / "served")
+    for name in ("first", "second"):
+        hub.api().create_repo(f"org/{name}", repo_type="kernel")
+        hub.api().create_branch(f"org/{name}", branch="v1", repo_type="kernel")
+    assert run("cp", "-r", hub.folder, tmp_path / "hub").returncode == 0
+    return tmp_path / "hub"
+
+
+def archived(folder: Path, file: Path) -> Path:
+    """As one that packs without a look."""
+    members = {name: Member(path.stat().st_size, hash_file(path)) for name, path in _carried(folder)}
+    with file.open("wb") as archive:
+        _write(archive, folder, members)
+    return file
+
+
+@pytest.mark.parametrize("name", [V1, "packed-refs"])
+def test_a_damaged_ref_is_neither_packed_nor_unpacked(folder: Path, tmp_path: Path, name: str) -> None:
+    (folder / "kernels/org/second.git" / name).write_bytes(bytes(41))
+    with pytest.raises(CheckFailedError, match=f"org/second is damaged: {name} names no commit"):
+        pack(folder, tmp_path / "x.tar")
+    with pytest.raises(CheckFailedError, match=f"org/second is damaged: {name} names no commit"):
+        unpack(archived(folder, tmp_path / "x.tar"), tmp_path / "in")
+    assert not (tmp_path / "in").exists()
+
+
+def test_settings_that_are_damaged_are_told(folder: Path, serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    settings = folder / "kernels/org/first.git/hub.json"
+    settings.write_bytes(b"{")
+    hub = serve(folder)
+    assert f"{settings} is damaged, it does not say who may see the repository: it is private" in caplog.text
+    assert hub.ask("GET", "/api/kernels/org/first").status == 404
+    assert "second.git" not in caplog.text
+
+
+def repos(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.glob("*/*/*.git/refs/*/*")}
+
+
+def test_of_an_archive_that_is_refused_nothing_is_taken(folder: Path, tmp_path: Path) -> None:
+    """What stood before the repository that was refused used to be."""
+    unpack(archived(folder, tmp_path / "x.tar"), tmp_path / "in")
+    copies = {name: tmp_path / name for name in ("ours", "theirs")}
+    for copy in copies.values():
+        assert run("cp", "-r", folder, copy).returncode == 0
+        with serve_hub(copy, Accounts(parse_tokens(GRANTS, "test"))) as running:
+            for name in ("first", "second")[copy == copies["ours"] :]:
+                body = lines(file(copy.name, os.urandom(9)))
+                answer = Served(running).ask("POST", f"/api/kernels/org/{name}/commit/v1", body, CI)
+                assert answer.status == 200
+    archive = archived(copies["theirs"], tmp_path / "y.tar")
+    before = repos(copies["ours"])
+    with pytest.raises(CheckFailedError, match="v1 of org/second has commits that the other has not"):
+        unpack(archive, copies["ours"])
+    assert repos(copies["ours"]) == before
+    unpack(archive, tmp_path / "in")
+    assert repos(tmp_path / "in") == repos(copies["theirs"])
+
+
+@pytest.mark.parametrize(("owner", "error"), [("spaces", HubRefusedError), ("Org", CheckFailedError)])
+def test_a_name_that_none_may_have_is_refused_before_anything_is_taken(
+    folder: Path, tmp_path: Path, owner: str, error: type[HubkernelsError]
+) -> None:
+    (folder / "kernels" / owner).mkdir()
+    name = "zz" if owner == "spaces" else "second"
+    assert run("cp", "-r", folder / "kernels/org/first.git", folder / f"kernels/{owner}/{name}.git").returncode == 0
+    with pytest.raises(error, match="cannot be the owner|are one repository for a Hub"):
+        unpack(archived(folder, tmp_path / "x.tar"), tmp_path / "in")
+    assert not (tmp_path / "in").exists()
+
+
+def test_a_manifest_with_half_a_character_is_refused_by_name(tmp_path: Path) -> None:
+    """It was a traceback."""
+    name = "kernels/org/base.git/refs/heads/\ud800"
+    text = _manifest({name: Member(1, hashlib.sha256(b"x").hexdigest())})
+    archive = tmp_path / "x.tar"
+    archive.write_bytes(_header("manifest.json", len(text)) + text + _padding(len(text)) + bytes(2048))
+    with pytest.raises(CheckFailedError, match=r"refs/heads/\\ud800' is no file of a Hub"):
+        unpack(archive, tmp_path / "in")
+
+
+@pytest.mark.parametrize("text", [b"", b"\xff\0", b"ref: \n", b"ref: refs/../config\n", b"0123"])
+def test_a_damaged_head_is_mended_for_the_next_clone(
+    hub: Served, tmp_path: Path, caplog: pytest.LogCaptureFixture, text: bytes
+) -> None:
+    """The answer used to be a bare 400."""
+    (hub.git() / "HEAD").write_bytes(text)
+    assert cloned(hub, tmp_path / "clone") == ""
+    assert "HEAD names neither a branch nor a commit: it was written anew" in caplog.text
+    assert (hub.git() / "HEAD").read_bytes() == b"ref: refs/heads/main\n"
+
+
+def test_a_head_that_is_gone_or_a_pipe_is_mended_and_another_s_stays(hub: Served, tmp_path: Path) -> None:
+    path = hub.git() / "HEAD"
+    path.unlink()
+    assert cloned(hub, tmp_path / "gone") == ""
+    path.unlink()
+    os.mkfifo(path)
+    assert cloned(hub, tmp_path / "pipe") == ""
+    path.write_bytes(b"ref: refs/heads/v1\n")
+    assert cloned(hub, tmp_path / "other") == ""
+    assert path.read_bytes() == b"ref: refs/heads/v1\n"
+
+
+def _including(path: Path, head: bytes = b"[include]") -> None:
+    other = path.with_name("other")
+    other.write_bytes(b"[core]\n\tbare = true\n")
+    path.write_bytes(b'[core]\n\tbare = true\n%s\n\tpath = "%s"\n' % (head, os.fsencode(other)))
+
+
+CONFIGS: dict[str, Callable[[Path], object]] = {
+    "pipe": os.mkfifo,
+    "folder": Path.mkdir,
+    "large": lambda path: path.write_bytes(b"[core]\n\tbare = true\n" + b"#\n" * (32 << 10)),
+    "include": _including,
+    "INCLUDE": lambda path: _including(path, b"[INCLUDE]"),
+    "includeIf": lambda path: _including(path, b'[includeIf "gitdir:/**"]'),
+}
+
+
+@pytest.mark.parametrize("how", CONFIGS)
+def test_a_config_that_is_no_plain_file_is_not_read_on(
+    folder: Path, serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    """A pipe was waited for, for ever, and what was included may have been any file."""
+    path = folder / "kernels/org/first.git/config"
+    path.unlink()
+    CONFIGS[how](path)
+    hub = serve(folder)
+    answer = hub.ask("GET", "/kernels/org/first/info/refs?service=git-upload-pack")
+    assert answer.status == 503
+    assert "its config is one that the Hub cannot read" in answer.json()["error"]
+    assert str(path) in caplog.text
+    assert hub.ask("GET", "/api/kernels/org/first").status == 200
+    assert cloned(hub, tmp_path / "clone", "org/second") == ""
+
+
+def test_a_limit_on_what_comes_in_is_none_on_what_goes_out(hub: Served, serve: Serve, tmp_path: Path) -> None:
+    assert commit(hub, file("a", os.urandom(5000))).status == 200
+    assert run("cp", "-r", hub.folder, tmp_path / "copy").returncode == 0
+    small = serve(tmp_path / "copy", limits=Limits(file=100))
+    assert cloned(small, tmp_path / "clone") == ""
+    refused = commit(small, file("b", os.urandom(101)))
+    assert refused.status == 413
+    assert "b has more than 100 bytes" in refused.json()["error"]
+    assert commit(small, file("b", os.urandom(100))).status == 200
+
+
+def test_a_clone_keeps_as_much_free_as_an_upload(
+    hub: Served, serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert commit(hub, file("a", os.urandom(3 << 20))).status == 200
+    assert run("cp", "-r", hub.folder, tmp_path / "copy").returncode == 0
+    full = serve(tmp_path / "copy", limits=Limits(keep_free=2 * free_bytes(tmp_path)))
+    said = cloned(full, tmp_path / "clone")
+    assert "507" in said
+    assert "no room for a clone: the Hub's disk has to keep" in caplog.text
+    assert not list(full.running.hub.scratch.iterdir())
+    assert cloned(hub, tmp_path / "clone") == ""
+
+
+def test_a_disk_that_is_full_is_no_fault_of_the_request(
+    hub: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was answered 400, no request of git, and not logged."""
+    write, head = SpooledTemporaryFile.write, b"001e# service=git-upload-pack\n0000"
+
+    def full(spool: SpooledTemporaryFile[bytes], text: bytes) -> int:
+        if text != head:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(spool, text)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SpooledTemporaryFile, "write", full)
+        answer = hub.ask("GET", REFS)
+        assert (answer.status, "disk is full" in answer.json()["error"]) == (507, True)
+        assert "no space left" in caplog.text
+    assert cloned(hub, tmp_path / "clone") == ""
