@@ -447,9 +447,12 @@ def test_a_client_that_is_killed_leaves_nothing(hub: Served, share: float) -> No
             token = f"Authorization: Bearer {CI}\r\n" if target.startswith("POST") else ""
             head = f"{target} HTTP/1.1\r\nHost: {where.netloc}\r\n{token}Content-Length: {len(sent)}\r\n\r\n"
             connection.sendall(head.encode() + sent[: int(len(sent) * share)])
-    for _ in range(200):
-        if list(hub.running.hub.scratch.iterdir()):
-            time.sleep(0.05)
+    quiet = 0  # the server may not have begun yet
+    for _ in range(400):
+        quiet = 0 if list(hub.running.hub.scratch.iterdir()) else quiet + 1
+        if quiet == 10:
+            break
+        time.sleep(0.05)
     assert not list(hub.running.hub.scratch.iterdir())
     assert len(log(hub.folder, "v1")) == 1
     assert "actions" in batch(hub, content)

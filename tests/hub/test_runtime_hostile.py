@@ -58,6 +58,11 @@ ALLOWED = {"HUBKERNELS_ALLOW_UNPROVED": "1"}
 NO_GIT: Change = lambda path, _status, _body: (403, b"no", {}) if path.endswith("git-upload-pack") else None  # noqa: E731
 
 
+def flipped(pack: bytes) -> bytes:
+    """Another last byte, whatever it is."""
+    return pack[:-1] + bytes([pack[-1] ^ 1])
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
@@ -65,7 +70,10 @@ NO_GIT: Change = lambda path, _status, _body: (403, b"no", {}) if path.endswith(
         (changed("tree", b""), "lacks the tree"),
         (lambda body: body[: len(body) // 2], "damaged"),
         (lambda body: banded(pack_of(body)[:-9]), "damaged"),
-        (lambda body: banded(pack_of(body)[:-1] + b"x"), "damaged: the pack does not have the checksum"),
+        (
+            lambda body: banded(pack_of(body)[:-1] + bytes([pack_of(body)[-1] ^ 1])),
+            "damaged: the pack does not have the checksum",
+        ),
         (lambda _: banded(packed(entry(3, b"x" * 1000, size=1 << 50))), "damaged: an object of"),
         (lambda _: banded(packed(entry(7, delta(1, 1 << 50, b""), b"a" * 20))), "damaged"),
         (lambda _: b"", "damaged: the answer has no pack"),
