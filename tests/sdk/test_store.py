@@ -142,6 +142,7 @@ def test_a_process_that_waits_says_so(store: SdkStore, tmp_path: Path) -> None:
         assert child.stdout
         assert child.stdout.readline() == f"another process is fetching {TORCH}: waiting for it\n"
         lock.release()
+        child.stdout.read()
     assert child.returncode == 0
 
 

@@ -107,7 +107,7 @@ def linked(compiled: Compiled, plan: BuildPlan, folder: Path) -> tuple[Path, str
     folder = folder / Path(plan.library_name).stem
     folder.mkdir()
     library, link_map = folder / "library.so", folder / "library.map"
-    HERE.tools().stubs.write(folder / "stubs")
+    HERE.tools().write_stubs(folder / "stubs")
     made = {Step.OUTPUT: str(library)} | {step.output: str(compiled.object(step)) for step in compiled.steps(plan)}
     command = (word.replace(Step.STUBS, str(folder / "stubs")) for word in plan.steps[-1].command)
     subprocess.run([*(made.get(word, word) for word in command), f"-Wl,-Map={link_map}"], cwd=REPOSITORY, check=True)
