@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.usefixtures("cold_cache"),
 ]
 
-TIMEOUT_S = 60
+TIMEOUT_S = 180
 
 SLOW_COMPILER = """\
 #!/bin/sh
