@@ -15,15 +15,15 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from filelock import FileLock, Timeout
+from typing import TYPE_CHECKING, Any
 
 from hubkernels.errors import EnvironmentLacksError, InputError
 from hubkernels.host.files import disk_errors, read_json_object, read_regular, write_atomically
 from hubkernels.model.sdk import LockedSdk, Tree, read_lock, read_sdk, sdk_to_json, tree_hash
 from hubkernels.toolchain.sdk.draft import Draft, scan
-from hubkernels.toolchain.sdk.ranges import Tell
+
+if TYPE_CHECKING:
+    from hubkernels.toolchain.sdk.ranges import Tell
 
 _FORM = 1
 _ABOUT, _ROOT = "about.json", "root"
@@ -88,6 +88,8 @@ class SdkStore:
     @contextlib.contextmanager
     def part(self, key: str, tell: Tell) -> Iterator[Path]:
         """An empty folder to work in, of this process alone as long as it lives. key: what two would make twice."""
+        from filelock import FileLock, Timeout  # noqa: PLC0415 - a build that finds all in the store does without
+
         place = self.folder / "parts" / hashlib.sha256(key.encode()).hexdigest()[:32]
         with disk_errors(place):
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -163,6 +165,8 @@ class SdkStore:
         return frozenset(named)
 
     def _sweep(self) -> None:
+        from filelock import FileLock, Timeout  # noqa: PLC0415 - as in `part`
+
         for place in list((self.folder / "parts").glob("*[0-9a-f]")):
             with contextlib.suppress(Timeout, OSError), FileLock(place.with_suffix(".lock"), timeout=0):
                 shutil.rmtree(place, ignore_errors=True)
