@@ -129,7 +129,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_HEAD(self) -> None:
         content = self.served.files.get(self.path)
-        self._send(200 if content and self.served.head else 405, b"", {"Content-Length": str(len(content or b""))})
+        headers = {"Content-Length": str(len(content or b"")), "Accept-Ranges": "bytes"}
+        self._send(200 if content and self.served.head else 405, b"", headers)
 
     def do_GET(self) -> None:
         path, part, user = self.path.partition("?")[0], self.headers.get("Range"), self.headers.get("Authorization")

@@ -68,6 +68,7 @@ def test_no_wheel_is_downloaded_to_be_told_of(
     assert found.sha256 == hashlib.sha256(wheel).hexdigest()
     parts = [part for path, part, _ in served.asked if path.endswith(".whl")]
     assert bool(parts) == (beside == "nothing")
+    assert None not in parts, "all of the wheel was asked for"
     spans = [part.removeprefix("bytes=").split("-") for part in parts if part]
     assert sum(int(end) - int(start) + 1 for start, end in spans) < len(wheel) / 2
 

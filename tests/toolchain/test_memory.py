@@ -35,6 +35,10 @@ def test_it_ends_as_the_command_does(tmp_path: Path) -> None:
     done, figure = run(tmp_path, "sh", "-c", "echo out; echo err >&2; exit 7")
     assert (done.returncode, done.stdout, done.stderr) == (7, "out\n", "err\n")
     assert figure.is_file()
+    (tmp_path / "figure").unlink()
+    (tmp_path / "figure").mkdir()  # a figure that cannot be written is no failure of the command
+    unwritten, _ = run(tmp_path, "true")
+    assert (unwritten.returncode, unwritten.stderr) == (0, "")
     killed, figure = run(tmp_path / "none", "sh", "-c", "kill -9 $$")
     assert killed.returncode == -signal.SIGKILL
     assert not figure.exists()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from hubkernels.build.settings import Need, Settings, limit_jobs, usual_need
+from hubkernels.build.settings import DEVICE_COMPILE, Need, Settings, limit_jobs, usual_need
 from hubkernels.cli import options
 from hubkernels.host.memory import free_memory
 from hubkernels.model.size import parse_size
@@ -42,6 +42,12 @@ def test_the_reason_names_the_figures_and_the_options() -> None:
 
 def test_one_step_is_never_limited() -> None:
     assert limit_jobs(Settings(16, 0), [usual_need(stable_abi=False)]) == (1, None)
+
+
+def test_a_source_for_nvcc_may_include_all_of_torch_s_headers() -> None:
+    assert usual_need(stable_abi=False, device_threads=1) == usual_need(stable_abi=False)
+    assert usual_need(stable_abi=True, device_threads=1).what == "nvcc"
+    assert usual_need(stable_abi=False, device_threads=4).size == 4 * DEVICE_COMPILE
 
 
 def test_one_heavy_source_limits_what_runs_beside_it_and_no_more() -> None:

@@ -35,8 +35,9 @@ class Peaks:
         peak = self._recall(step)
         if peak is None:
             return usual
-        threads = int(next((w.partition("=")[2] for w in step.command if w.startswith("--threads=")), "1"))
-        return Need(int(peak * _HEADROOM) * max(threads if step.told else 1, 1), f"{step.subject}, as measured,")
+        ours = [word.partition("=")[2] for word in step.command if word.startswith("--threads=")][-1:]
+        threads = int(*ours) if step.told and ours else 1
+        return Need(int(peak * _HEADROOM) * max(threads, 1), f"{step.subject}, as measured,")
 
     def keep(self, steps: Iterable[Step], folder: Path) -> None:
         """Remember what steps of a run in a folder took, as far as it was written down."""

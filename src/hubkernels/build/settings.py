@@ -50,12 +50,12 @@ class Need:
 
 def usual_need(*, stable_abi: bool, device_threads: int = 0) -> Need:
     """What a command may take of which nothing is known. device_threads: how many architectures nvcc compiles for."""
-    if device_threads:
-        many = "" if device_threads == 1 else f" for {device_threads} architectures at a time"
-        return Need(device_threads * DEVICE_COMPILE, f"nvcc{many}")
-    if stable_abi:
-        return Need(STABLE_COMPILE, "the stable ABI's headers")
-    return Need(FULL_COMPILE, "all of torch's headers")
+    many = "" if device_threads == 1 else f" for {device_threads} architectures at a time"
+    of_device = Need(device_threads * DEVICE_COMPILE, f"nvcc{many}")
+    of_host = (
+        Need(STABLE_COMPILE, "the stable ABI's headers") if stable_abi else Need(FULL_COMPILE, "all of torch's headers")
+    )
+    return max(of_device, of_host)  # a source for nvcc may include them, too
 
 
 def limit_jobs(settings: Settings, needs: Collection[Need]) -> tuple[int, str | None]:

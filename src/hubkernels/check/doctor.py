@@ -17,7 +17,7 @@ from hubkernels.check.finding import Finding
 from hubkernels.errors import EnvironmentLacksError, InputError
 from hubkernels.host.cpu import CPUINFO, cpu_features
 from hubkernels.host.disk import allows_programs, free_bytes
-from hubkernels.host.files import FileHashes
+from hubkernels.host.files import FileHashes, read_regular
 from hubkernels.host.machine import find_torch, python_include, require_torch, this_machine
 from hubkernels.host.process import run
 from hubkernels.model.isa import usable_isas
@@ -55,7 +55,7 @@ class Surroundings:
         """Releases of CUDA that the project pins. A lock that cannot be read is told of by the verbs that need it."""
         lock = self.build.parent / LOCK
         try:
-            return tuple(str(s.name.version) for s in read_lock(lock.read_bytes(), str(lock)) if s.name.kind == "cuda")
+            return tuple(str(s.name.version) for s in read_lock(read_regular(lock), str(lock)) if s.name.kind == "cuda")
         except (OSError, InputError):
             return ()
 

@@ -76,12 +76,7 @@ def release(  # noqa: PLR0913, PLR0917 - one parameter an option
     refuse_unwritable(output_json)
     builder, target = open_target(project, packages, settings(jobs, memory))
     signer = chosen_signer(sign_key, sign_config, keyless=sign)
-    wishes = Wishes(
-        repo_id=repo_id,
-        private=private,
-        allow_dirty=allow_dirty,
-        signer=signer,
-    )
+    wishes = Wishes(repo_id=repo_id, private=private, allow_dirty=allow_dirty, signer=signer)
     course = Course(dry_run=dry_run, with_card=not no_card)
     gates = WITH_BENCH if bench else GATES
     trusted = tuple(trust or ())

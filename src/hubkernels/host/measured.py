@@ -9,6 +9,7 @@ import os
 import resource
 import signal
 import sys
+from contextlib import suppress
 
 
 def main(file: str, command: list[str]) -> int:
@@ -23,7 +24,7 @@ def main(file: str, command: list[str]) -> int:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         signal.signal(os.WTERMSIG(status), signal.SIG_DFL) if os.WTERMSIG(status) != signal.SIGKILL else None
         os.kill(os.getpid(), os.WTERMSIG(status))
-    with open(file, "w", encoding="ascii") as out:  # noqa: PTH123 - pathlib costs as much as all the rest
+    with suppress(OSError), open(file, "w", encoding="ascii") as out:  # noqa: PTH123 - pathlib costs as much as the rest
         out.write(str(usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)))
     return os.waitstatus_to_exitcode(status)
 
