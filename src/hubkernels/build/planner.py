@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from hubkernels.build.answers import NvccAnswers
 from hubkernels.build.archs import with_known_devices
 from hubkernels.build.includes import Headers
 from hubkernels.build.plan import Inputs, plan, plan_noarch
@@ -27,7 +29,7 @@ from hubkernels.toolchain.compiler import Compiler, find_compiler
 from hubkernels.toolchain.cpu import Toolchain
 from hubkernels.toolchain.cuda import FULL_ABI, CudaToolkit, toolkit_of
 from hubkernels.toolchain.link import find_link_stubs
-from hubkernels.toolchain.nvcc import Nvcc, find_nvcc, list_codes, nvcc_at
+from hubkernels.toolchain.nvcc import Nvcc, find_nvcc
 from hubkernels.toolchain.sdk.pinned import Pinned
 
 
@@ -55,6 +57,7 @@ class Planner:
         self._pinned = pinned or Pinned()
         self._tools: dict[tuple[object, ...], Toolchain] = {}
         self._headers: dict[tuple[object, ...], Headers] = {}
+        self._absent: defaultdict[Path, set[str]] = defaultdict(set)
         self._compiler: Compiler | None = None
         self._supply: Supply | None = None
 
@@ -86,10 +89,11 @@ class Planner:
     def supply(self) -> Supply:
         """What there is to build with. Each thing is looked for when it is first asked for."""
         if self._supply is None:
+            answers = NvccAnswers(self.store, self.environment)
             programs = Programs(
                 installed=lambda: find_nvcc(self.environment),
-                at=lambda path: nvcc_at(path, "pinned by toolchain.lock", self.environment),
-                codes=lambda nvcc: list_codes(nvcc.path, self.environment),
+                at=answers.at,
+                codes=answers.codes,
                 compiler=self._any_compiler,
             )
             why = "sanitizers look at the host's code alone" if self.settings.sanitizers else None
@@ -160,7 +164,7 @@ class Planner:
         """The sources that may read other files than earlier builds tell. Asks no compiler."""
         if isinstance(variant, NoarchVariant):
             return frozenset()
-        self._headers = {}  # what was not there may be by now
+        self._forget_lists()  # what was not there may be by now
         scanner = self._scanner(package, variant)
         return frozenset(s.path for s in self._sources(package, variant) if scanner.remembered([s]) is None)
 
@@ -172,10 +176,14 @@ class Planner:
     def renew(self) -> None:
         """Look at every file anew: what was read earlier in this run may have changed since."""
         self.hashes.renew()
-        self._headers = {}
+        self._forget_lists()
         self._tools = {}  # the compiler is files too
         self._compiler = None
         self._supply = None
+
+    def _forget_lists(self) -> None:
+        self._headers = {}
+        self._absent.clear()
 
     def _sources(self, package: Package, variant: Variant) -> tuple[Source, ...]:
         return compiled_sources(package, variant, self.tools(variant).compiler.family)
@@ -185,7 +193,7 @@ class Planner:
         if key not in self._headers:
             self._headers[key] = Headers(self.store, self.hashes, tools)
         around = (self.store, self.hashes, self._headers[key])
-        return Scanner(package.root, *around, variant, tools, self.environment)
+        return Scanner(package.root, *around, variant, tools, self.environment, self._absent[package.root])
 
 
 def _tools_key(variant: Variant | None) -> tuple[object, ...]:

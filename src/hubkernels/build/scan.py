@@ -13,7 +13,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hubkernels.build.failure import Failure, explain_failures
@@ -74,7 +74,10 @@ def merged(parts: Sequence[Reads | None]) -> Reads | None:
 
 @dataclass(frozen=True)
 class Scanner:
-    """Scans sources of one variant. root: the package's folder. store: keeps the lists between builds."""
+    """Scans sources of one variant. root: the package's folder. store: keeps the lists between builds.
+
+    absent: paths where nothing is, as was seen before: nearly all that one source looks for, others do, too.
+    """
 
     root: Path
     store: Store
@@ -83,6 +86,7 @@ class Scanner:
     variant: Variant
     tools: Toolchain
     environment: Mapping[str, str]
+    absent: set[str] = field(default_factory=set)
 
     def scan(self, sources: Sequence[Source], jobs: int) -> tuple[ScannedSource, ...]:
         """List the inputs of each source. Raises InputError for those that the compiler cannot read."""
@@ -132,24 +136,23 @@ class Scanner:
         return (*self.tools.compile_flags(self.variant), *source.flags, *self.tools.search_path())
 
     def _recall(self, sources: Sequence[Source]) -> Iterator[Includes | None]:
-        seen = set[str]()  # to be absent: nearly all that a source looks for, others do, too
         for source in sources:
             kept = recall(self.store, self._key(source))
-            yield next((found for found in kept if self._holds(found, seen)), None)
+            yield next((found for found in kept if self._holds(found)), None)
 
-    def _holds(self, found: Includes, seen: set[str]) -> bool:
+    def _holds(self, found: Includes) -> bool:
         held = (
             all(
                 (self._sha256(path) or "") == digest
                 for files in (found.own, found.named)
                 for path, digest in files.items()
             )
-            and all(is_absent(self._full(path)) for path in set(found.absent) - seen)
+            and all(is_absent(self._full(path)) for path in set(found.absent) - self.absent)
             and self.headers.hold(found.headers)
             and self.headers.lack(found.shadows)
         )
         if held:
-            seen.update(found.absent)
+            self.absent.update(found.absent)
         return held
 
     def _ask(self, source: Source) -> Includes | Failure:

@@ -33,6 +33,7 @@ NEWEST_HOST: Mapping[str, Mapping[Version, int]] = {
 }
 """The newest major release of each host compiler, by CUDA release: for toolkits whose own header cannot be read."""
 
+_FOLDERS = frozenset({"_HERE_", "TOP", "INCLUDES", "SYSTEM_INCLUDES", "CICC_PATH", "NVVMIR_LIBRARY_DIR"})
 _RELEASE = re.compile(r"release (\d+)\.(\d+)")
 _VARIABLE = re.compile(r"^#\$ (\w+)=(.*)$", re.MULTILINE)
 _LIMITS = {
@@ -108,7 +109,7 @@ def _places(environment: Mapping[str, str], usual: Path) -> Iterator[tuple[str, 
 
 def _own(path: str, environment: Mapping[str, str]) -> dict[str, str]:
     said = run((path, "--dryrun", "-x", "cu", "/dev/null"), timeout_s=30, cwd=Path("/"), env=environment).errors
-    return {name: value.strip() for name, value in _VARIABLE.findall(said)}
+    return {name: value.strip() for name, value in _VARIABLE.findall(said) if name in _FOLDERS}
 
 
 def _newest_host(top: str | None, release: Version) -> dict[str, int]:
