@@ -143,7 +143,20 @@ def test_an_artifact_for_cuda_names_its_devices_and_libraries_and_what_its_kerne
     assert {kernel["kernel"] for kernel in kernels} == {"add_kernel(float*, int)"}
     assert all(kernel["registers"] > 0 and kernel["spill-stores"] == 0 for kernel in kernels)
     assert project.note["toolchain"]["cuda"] == "nvcc 13.0"
-    assert cli("check", "abi", project.root).code == 0
+    checked = cli("check", "abi", project.root)
+    assert checked.code == 0
+    assert "not looked up" not in checked.err  # the toolkit's library and the headers of torch's C shim are at hand
+
+
+def test_a_finished_library_that_calls_what_libcudart_lacks_is_found(tmp_path: Path, cli: Cli) -> None:
+    project = CudaProject(tmp_path).write()
+    assert cli("build", project.root).code == 0
+    content = project.library.read_bytes()
+    assert content.count(b"\0__cudaRegisterFunction\0") == 1
+    project.library.write_bytes(content.replace(b"__cudaRegisterFunction", b"__cudaRegisterFunctiox"))
+    checked = cli("check", "abi", project.root)
+    assert checked.code == 1
+    assert "no needed library provides __cudaRegisterFunctiox" in checked.err
 
 
 def test_a_header_that_one_device_alone_reads_is_an_input(tmp_path: Path) -> None:

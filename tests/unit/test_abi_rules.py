@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hubkernels.abi.installed import Installed
 from hubkernels.abi.library import Library, Symbol
 from hubkernels.abi.rules import Subject, find, unchecked
 from hubkernels.build.artifacts import variants_by_tag
@@ -119,6 +120,14 @@ def test_libraries_that_are_not_here_are_told() -> None:
     assert unchecked(Subject(CLEAN, STABLE, load_abi_policy(), None)) == ("libtorch_cpu.so",)
 
 
+def test_the_headers_of_the_shim_stand_for_the_libraries_of_torch_alone(tmp_path: Path) -> None:
+    headers, policy = Installed(headers=tmp_path), load_abi_policy()
+    assert unchecked(Subject(CLEAN, STABLE, policy, headers)) == ()
+    assert unchecked(Subject(CLEAN, FULL, policy, headers)) == ("libtorch_cpu.so",)
+    for_cuda = replace(CLEAN, needed=("libtorch_cuda.so", "libcudart.so.13"))
+    assert unchecked(Subject(for_cuda, STABLE, policy, headers)) == ("libtorch_cuda.so", "libcudart.so.13")
+
+
 KNOWN = variants_by_tag(package(), load_variant_table())
 
 
@@ -137,14 +146,14 @@ def test_a_file_that_is_no_library_is_a_violation(tmp_path: Path, tag: str, cont
     folder = tmp_path / tag
     folder.mkdir()
     (folder / "x.abi3.so").write_bytes(content)
-    (violation,) = check_abi(folder, KNOWN, load_abi_policy(), None).violations
+    (violation,) = check_abi(folder, KNOWN, load_abi_policy(), lambda _: None).violations
     assert what in violation.what
 
 
 def test_what_cannot_be_checked_is_said(tmp_path: Path) -> None:
     folder = tmp_path / "torch-stable-abi210-cpu-aarch64-darwin"
     folder.mkdir()
-    assert check_abi(folder, KNOWN, load_abi_policy(), None).notes == (
+    assert check_abi(folder, KNOWN, load_abi_policy(), lambda _: None).notes == (
         "not checked: aarch64-darwin has no ABI policy here",
     )
 
@@ -155,21 +164,21 @@ def test_a_release_that_only_build_toml_names_is_known_as_it_is_to_the_build(tmp
     folder = tmp_path / "torch-stable-abi29-cpu-x86_64-linux"
     folder.mkdir()
     known = variants_by_tag(package(older), load_variant_table())
-    assert check_abi(folder, known, load_abi_policy(), None).violations == ()
+    assert check_abi(folder, known, load_abi_policy(), lambda _: None).violations == ()
 
 
 def test_a_variant_without_compiled_code_has_nothing_to_check(tmp_path: Path) -> None:
     folder, known = tmp_path / "torch-cpu", variants_by_tag(package(TorchNoarch()), load_variant_table())
     folder.mkdir()
-    report = check_abi(folder, known, load_abi_policy(), None)
+    report = check_abi(folder, known, load_abi_policy(), lambda _: None)
     assert (report.libraries, report.violations, report.notes) == (0, (), ())
     (folder / "x.so").touch()
-    (violation,) = check_abi(folder, known, load_abi_policy(), None).violations
+    (violation,) = check_abi(folder, known, load_abi_policy(), lambda _: None).violations
     assert violation.problem() == Problem("x.so: is a library in a variant of Python alone", "torch-cpu")
 
 
 def test_what_is_wrong_with_an_artifact_itself_is_said_of_it_once(tmp_path: Path) -> None:
-    (violation,) = check_abi(tmp_path / FULL.tag, KNOWN, load_abi_policy(), None).violations
+    (violation,) = check_abi(tmp_path / FULL.tag, KNOWN, load_abi_policy(), lambda _: None).violations
     assert str(violation.problem()).count(FULL.tag) == 1
     assert str(violation.problem()).startswith(f"{FULL.tag} is no variant of build.toml now")
     assert violation.problem().hint == "delete it, or check others by --variant"

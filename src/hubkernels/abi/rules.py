@@ -61,7 +61,15 @@ def find(subject: Subject) -> tuple[Finding, ...]:
 
 
 def unchecked(subject: Subject) -> tuple[str, ...]:
-    """Libraries that the subject may need and that are not installed here: their symbols were not looked up."""
+    """Libraries that the subject needs and that are not at hand: their symbols were not looked up.
+
+    Those of torch that a stable-ABI library may need are in the headers of the C shim.
+    """
+    absent = _absent(subject)
+    return () if subject.torch and subject.variant.stable_abi and set(absent) <= _TORCH else absent
+
+
+def _absent(subject: Subject) -> tuple[str, ...]:
     return tuple(name for name in _others(subject) if subject.torch is None or not subject.torch.has(name))
 
 
@@ -182,15 +190,15 @@ def _comes_from_torch(symbol: Symbol, subject: Subject) -> bool:
 
 
 def _provided(subject: Subject) -> Iterator[Finding]:
-    """Each symbol without a version must be in a needed library. Weak ones may be missing.
+    """Each symbol but those of versions of the system's must be in a needed library. Weak ones may be missing.
 
     Of libraries of torch that are not installed here, a stable-ABI library may need what the C shim's headers declare.
     """
-    absent = unchecked(subject)
-    if absent and not (subject.torch and subject.variant.stable_abi and set(absent) <= _TORCH):
+    if unchecked(subject):
         return
+    absent = _absent(subject)
     system = _in_system(subject)
-    for symbol in _unversioned(subject):
+    for symbol in (*_unversioned(subject), *_versioned_elsewhere(subject)):
         if symbol.weak or symbol.name in system:
             continue
         if subject.torch and subject.torch.provider(symbol.name, _others(subject)):
@@ -216,6 +224,12 @@ def _unversioned(subject: Subject) -> Iterator[Symbol]:
     for symbol in subject.library.undefined:
         if not symbol.version and not _PYTHON.fullmatch(symbol.name):
             yield symbol
+
+
+def _versioned_elsewhere(subject: Subject) -> Iterator[Symbol]:
+    """Undefined symbols whose version is no system library's: libcudart has versions, too."""
+    system = library_names(subject.cpu)
+    return (symbol for symbol in subject.library.undefined if symbol.version and symbol.library not in system)
 
 
 def _in_system(subject: Subject) -> frozenset[str]:

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hubkernels.build.answers import NvccAnswers
 from hubkernels.build.archs import with_known_devices
@@ -31,6 +32,9 @@ from hubkernels.toolchain.cuda import FULL_ABI, CudaToolkit, toolkit_of
 from hubkernels.toolchain.link import find_link_stubs
 from hubkernels.toolchain.nvcc import Nvcc, find_nvcc
 from hubkernels.toolchain.sdk.pinned import Pinned
+
+if TYPE_CHECKING:
+    from hubkernels.abi.installed import Installed
 
 
 class Planner:
@@ -127,6 +131,19 @@ class Planner:
     def _installed_lib(self, variant: Variant) -> Path | None:
         installed = self.machine.torch
         return installed.lib if installed and serves(installed, variant) else None
+
+    def libraries(self, variant: Variant) -> Installed | None:
+        """The libraries that a finished artifact of a variant names, as far as they are at hand: nothing is fetched.
+
+        None where even the headers of its torch are not.
+        """
+        from hubkernels.abi.installed import Installed  # noqa: PLC0415 - slow, and a build asks its toolchain
+
+        supply = self.supply()
+        torch, lib = supply.torch(variant), self._installed_lib(variant)
+        if torch is None or (torch is self.machine.torch and lib is None):
+            return None
+        return Installed(*filter(None, (lib, supply.runtime(variant))), headers=torch.include[0])
 
     def _toolkit(self, variant: Variant) -> CudaToolkit:
         """That of the nvcc that `select` has seen."""

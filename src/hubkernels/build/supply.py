@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hubkernels.host.machine import Machine, TorchSdk, torch_at
+from hubkernels.model.backend import CUDA
 from hubkernels.model.sdk import CUDA_FOLDER, SdkName
 from hubkernels.model.variant import Variant
 from hubkernels.model.version import Version
 from hubkernels.toolchain.compiler import Compiler
+from hubkernels.toolchain.cuda import runtime_of
 from hubkernels.toolchain.nvcc import Nvcc
 from hubkernels.toolchain.sdk.pinned import Pinned
 from hubkernels.toolchain.sdk.wanted import sdk_names
@@ -66,6 +68,15 @@ class Supply:
         if path not in self._nvccs:
             self._nvccs[path] = self._programs.at(path) if path else self._programs.installed()
         return self._nvccs[path]
+
+    def runtime(self, variant: Variant) -> Path | None:
+        """The folder of the libcudart that a variant of CUDA names, where its toolkit is at hand."""
+        release = variant.backend_version
+        if variant.backend != CUDA or release is None or self.waits("cuda", release):
+            return None
+        nvcc = self.nvcc(release)
+        found = runtime_of(nvcc, variant.platform.cpu) if nvcc and nvcc.release.minor == release else None
+        return found.parent if found else None
 
     def codes(self, nvcc: Nvcc) -> Collection[str]:
         if nvcc.path not in self._codes:

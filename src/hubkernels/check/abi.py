@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,10 +27,12 @@ class AbiReport:
     notes: tuple[str, ...] = ()
 
 
-def check_abi(folder: Path, known: Mapping[str, AnyVariant], policy: AbiPolicy, torch: TorchSdk | None) -> AbiReport:
+def check_abi(
+    folder: Path, known: Mapping[str, AnyVariant], policy: AbiPolicy, at_hand: Callable[[Variant], Installed | None]
+) -> AbiReport:
     """Check every library of one artifact.
 
-    known: what the names of the package's artifacts mean. torch: the installed one, where its symbols are looked up.
+    known: what the names of the package's artifacts mean. at_hand: where the symbols of a variant are looked up.
     """
     libraries = sorted(path for path in folder.rglob("*.so*") if path.is_file())
     variant = known.get(folder.name)
@@ -46,15 +48,15 @@ def check_abi(folder: Path, known: Mapping[str, AnyVariant], policy: AbiPolicy, 
     found: list[tuple[str, str, str]] = []
     notes: list[str] = []
     for path in libraries:
-        wrong, open_questions = _check(path, variant, policy, _fitting(variant, torch))
+        wrong, open_questions = _check(path, variant, policy, at_hand(variant))
         place = path.relative_to(folder).as_posix()
         found += [(place, finding.what, finding.hint) for finding in wrong]
         notes += [f"{place}: {note}" for note in open_questions]
     return AbiReport(folder.name, len(libraries), collect(folder.name, found), tuple(notes))
 
 
-def _fitting(variant: Variant, torch: TorchSdk | None) -> Installed | None:
-    """The torch to look symbols up in."""
+def names_in(torch: TorchSdk | None, variant: Variant) -> Installed | None:
+    """The libraries of a torch, where it fits a variant."""
     return Installed(torch.lib) if torch and serves(torch, variant) else None
 
 
@@ -69,5 +71,5 @@ def _check(
         return (Finding(library),), ()
     subject = Subject(library, variant, policy, torch)
     missing = unchecked(subject)
-    note = f"symbols of {', '.join(missing)} were not looked up: no fitting torch is installed here"
+    note = f"symbols of {', '.join(missing)} were not looked up: no library of that name and release is at hand"
     return find(subject), (note,) if missing else ()

@@ -104,8 +104,8 @@ def _abi(subject: Subject) -> Outcome:
     from hubkernels.config.abi_policy import load_abi_policy  # noqa: PLC0415
 
     known, policy = variants_by_tag(subject.package, subject.builder.rows), load_abi_policy()
-    torch = subject.builder.machine.torch
-    reports = [check_abi(folder, known, policy, torch) for folder in _built(subject).values()]
+    at_hand = subject.builder.planner.libraries
+    reports = [check_abi(folder, known, policy, at_hand) for folder in _built(subject).values()]
     return _found(
         (violation for report in reports for violation in report.violations),
         good=(

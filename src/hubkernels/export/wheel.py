@@ -11,10 +11,11 @@ import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 
 from hubkernels import __version__
-from hubkernels.check.abi import check_abi
+from hubkernels.check.abi import check_abi, names_in
 from hubkernels.check.builds import check_artifact
 from hubkernels.check.violation import Violation
 from hubkernels.config.abi_policy import load_abi_policy
@@ -85,7 +86,7 @@ def _platform_tag(variant: Variant, artifact: Path) -> str:
     platform, policy = variant.platform, load_abi_policy()
     if platform.os != "linux":
         raise InputError(Problem(f"no wheel tag for {platform}", hint="wheels are written for linux and for noarch"))
-    if violations := check_abi(artifact, {artifact.name: variant}, policy, find_torch()).violations:
+    if violations := check_abi(artifact, {artifact.name: variant}, policy, partial(names_in, find_torch())).violations:
         raise CheckFailedError(*map(_problem, violations))
     return f"{policy.name}_{platform.cpu}"
 

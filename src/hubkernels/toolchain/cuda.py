@@ -76,7 +76,7 @@ def toolkit_of(nvcc: Nvcc, hashes: FileHashes, cpu: str) -> CudaToolkit:
     files = [*(Path(here, name) for name in PROGRAMS), *proper]
     digests = {file: hashes.sha256(str(file)) for file in files}
     needed = [file for file in files if file.suffix != ".stub" and file.name != "nvlink"]
-    runtime = _runtime(Path(top), cpu, nvcc.release)
+    runtime = runtime_of(nvcc, cpu)
     if lacking := [str(file) for file in needed if digests[file] is None] + ([] if runtime else ["libcudart.so"]):
         what = f"the CUDA toolkit of {nvcc.path} is not whole: it has no {', '.join(lacking)}"
         raise EnvironmentLacksError(Problem(what, hint="CUDA_HOME names another; install nvcc, nvvm, crt and cudart"))
@@ -114,8 +114,9 @@ def _libdevice(folder: str) -> Iterator[Path]:
     yield from sorted(Path(_plain(folder)).glob("libdevice*.bc")) or (Path(_plain(folder), "libdevice.10.bc"),)
 
 
-def _runtime(top: Path, cpu: str, release: Version) -> Path | None:
-    name = f"libcudart.so.{release.parts[0]}"
+def runtime_of(nvcc: Nvcc, cpu: str) -> Path | None:
+    """The libcudart beside an nvcc, which artifacts name."""
+    top, name = Path(_plain(nvcc.own.get("TOP", ""))), f"libcudart.so.{nvcc.release.parts[0]}"
     targets = {"x86_64": "x86_64-linux", "aarch64": "sbsa-linux"}
     folders = (top / f"targets/{targets.get(cpu, cpu)}/lib", top / "lib64", top / "lib")
     return next((folder / name for folder in folders if (folder / name).is_file()), None)
