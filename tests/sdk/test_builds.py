@@ -260,6 +260,44 @@ def test_what_the_lock_lacks_is_a_reason_and_the_installed_torch_the_last_resort
     assert why.startswith("torch is not installed, and toolchain.lock pins none: `kernel-builder toolchain lock`")
 
 
+@pytest.fixture
+def reading(project: SmallProject) -> SmallProject:
+    """A project with a source that reads a header of torch."""
+    kernel = project.root / "cpu/kernel.cpp"
+    kernel.write_text(f"#include <ATen/h.h>\n{kernel.read_text()}")
+    return project
+
+
+@pytest.mark.parametrize("first", ["build", "toolchain lock"])
+def test_a_header_that_was_altered_in_the_store_is_named_and_nothing_is_built_with_it(
+    reading: SmallProject, cache: Path, cli: Cli, first: str
+) -> None:
+    assert cli(*first.split(), "--project", reading.root).code == 0
+    before = reading.op_id if first == "build" else None
+    (header,) = (cache / "sdk").rglob("h.h")
+    header.write_text(header.read_text() + "#define ALTERED\n")
+    failed = cli("build", reading.root)
+    assert failed.code == 2
+    assert f"{header} is not as toolchain.lock pins it in {TORCH}" in failed.err
+    assert "hint: `kernel-builder toolchain verify`" in failed.err
+    assert reading.op_id == before if before else nothing_built(reading)
+    cli("toolchain", "verify", "-C", reading.root)
+    assert cli("build", reading.root).code == 0
+    assert before in {None, reading.op_id}
+
+
+def test_no_installed_torch_stands_in_for_a_pinned_one_that_is_damaged(
+    project: SmallProject, cache: Path, cli: Cli
+) -> None:
+    assert cli("toolchain", "lock", "-C", project.root).code == 0
+    (version,) = (cache / "sdk").rglob("version.py")
+    version.unlink()
+    failed = cli("build", project.root)
+    assert failed.code == 2
+    assert f"{version} is not there as the SDK has it" in failed.err
+    assert nothing_built(project)
+
+
 @pytest.mark.usefixtures("bare")
 def test_check_reproducible_of_a_locked_build_fetches_nothing(project: SmallProject, served: Served, cli: Cli) -> None:
     assert cli("build", project.root).code == 0

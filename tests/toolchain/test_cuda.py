@@ -18,8 +18,10 @@ from hubkernels.abi.library import read_library
 from hubkernels.build.pipeline import Builder
 from hubkernels.build.settings import Settings
 from hubkernels.config import load_project
+from hubkernels.host.process import run
 from hubkernels.model.plan import BuildPlan, Step
 from hubkernels.model.version import Version
+from hubkernels.toolchain.compiler import compiler_environment
 from hubkernels.toolchain.nvcc import find_nvcc
 from hubkernels.toolchain.usage import parse_usage
 from tests.conftest import KEPT_CACHE, REPOSITORY, Cli, environment, kept_name
@@ -437,6 +439,26 @@ def test_flags_of_the_environment_do_not_reach_nvcc(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("NVCC_CCBIN", "/nowhere")
     assert project.plan() == before
     assert cli("build", project.root).code == 0
+
+
+READ_BY_NVCC = (
+    *("INCLUDES", "SYSTEM_INCLUDES", "LIBRARIES", "CUDAFE_FLAGS", "PTXAS_FLAGS"),
+    *("NVVM_FLAGS", "OCG_FLAGS", "NV_NVVM_VERSION"),
+)
+
+
+@pytest.mark.parametrize("variable", READ_BY_NVCC)
+def test_no_variable_that_nvcc_reads_reaches_its_commands(variable: str) -> None:
+    """nvcc appends to some of them, which are names that a Makefile may export."""
+    given = {**os.environ, variable: "-hk-marker "}
+
+    def commands(environment: dict[str, str]) -> str:
+        nvcc = find_nvcc(environment)
+        assert nvcc
+        return run((nvcc.path, "--dryrun", "-c", "-x", "cu", "/dev/null", "-o", "x.o"), env=environment).errors
+
+    assert "-hk-marker" in commands(given)
+    assert "-hk-marker" not in commands(compiler_environment(given))
 
 
 def test_a_function_that_torch_does_not_have_is_found_without_a_torch_for_cuda(tmp_path: Path, cli: Cli) -> None:

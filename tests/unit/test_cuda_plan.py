@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from hubkernels.build.archs import compiled_archs, device_archs, left_out
+from hubkernels.build.peaks import Peaks
 from hubkernels.build.plan import Inputs, plan
 from hubkernels.build.scan import ScannedSource
-from hubkernels.build.settings import DEVICE_COMPILE, Settings, device_threads, limit_jobs, usual_need
+from hubkernels.build.settings import DEVICE_COMPILE, Need, Settings, device_threads, limit_jobs, usual_need
 from hubkernels.build.sources import Source
 from hubkernels.config.variant_table import load_variant_table
+from hubkernels.host.store import Store
 from hubkernels.model.arch import FAMILIES
 from hubkernels.model.backend import CUDA
 from hubkernels.model.plan import BuildPlan, Step
@@ -157,6 +159,34 @@ def test_memory_limits_threads_and_jobs() -> None:
         "1 command at a time instead of 8: 4.0 GB of memory may be used, and a compile with "
         "nvcc for 4 architectures at a time takes up to 4 GB (--memory, --jobs)",
     )
+
+
+def test_a_command_that_alone_takes_more_than_there_is_is_told_of() -> None:
+    settings = Settings(jobs=8, memory=2 * DEVICE_COMPILE)
+    jobs, why = limit_jobs(settings, [Need(5 * DEVICE_COMPILE, "attention.cu, as measured,")])
+    assert (jobs, why) == (
+        1,
+        "a compile with attention.cu, as measured, takes up to 5 GB, and 2.0 GB of memory may be used: "
+        "it runs alone, and may be ended for it (--memory)",
+    )
+
+
+@pytest.mark.parametrize(("memory", "threads"), [(None, 3), (20, 3), (13, 2), (7, 1), (1, 1)])
+def test_what_one_architecture_took_limits_how_many_are_compiled_at_a_time(
+    tmp_path: Path, memory: int | None, threads: int
+) -> None:
+    planned = made(tools=replace(TOOLS, threads=8))
+    step = compiled(planned)
+    assert step.command.count("--threads=3") == 1
+    peaks = Peaks(Store(tmp_path / "store"), planned, TOOLS)
+    assert peaks.fitted(step, 1) == step  # nothing is known yet
+    (tmp_path / f"{step.output}.peak").write_text("5000000000")
+    peaks.keep([step], tmp_path)
+    fitted = peaks.fitted(step, memory and memory * DEVICE_COMPILE)
+    assert f"--threads={threads}" in fitted.command
+    assert replace(fitted, command=step.command) == step
+    usual = usual_need(stable_abi=True, device_threads=3)
+    assert peaks.need(fitted, usual).size == threads * 6_250_000_000
 
 
 def test_a_section_without_capabilities_has_upstreams() -> None:

@@ -322,7 +322,10 @@ def test_a_pinned_torch_is_of_just_its_release_and_the_installed_one_the_last_re
             pinned_nvcc("13.0", gxx="16.1"),
             "g++ 16.1 is too new for nvcc 13.0, which accepts g++ up to 15: name an older one, CXX=g++-15",
         ),
-        (pinned_nvcc("13.1"), "there is no nvcc in CUDA_HOME"),
+        (
+            pinned_nvcc("13.1"),
+            "the nvcc 13.0 that toolchain.lock pins does not run, in /13.0: `kernel-builder",
+        ),
     ],
 )
 def test_once_a_pinned_toolkit_is_fetched_it_counts_what_it_can_do(programs: Programs, reason: str) -> None:

@@ -77,7 +77,9 @@ class Job:
     def _run(self, steps: tuple[Step, ...], scratch: Path) -> None:
         if not steps:
             return
+        self.planner.refuse_altered(self.variant)
         self.planner.tools(self.variant).write_stubs(scratch / STUBS)
+        steps = tuple(self._peaks.fitted(step, self.planner.settings.memory) for step in steps)
         try:
             run_steps(self.plan, steps, self._workplace(scratch, steps), self.report)
         except BaseException:  # an interrupt, a reader of what is told that has gone

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hubkernels.build.includes import put
@@ -18,6 +18,7 @@ from hubkernels.model.plan import BuildPlan, Step
 from hubkernels.toolchain.cpu import Toolchain
 
 SUFFIX = ".peak"
+_THREADS = "--threads="
 _HEADROOM = 1.25
 """What a source may grow by before the figure is of no use."""
 
@@ -35,9 +36,17 @@ class Peaks:
         peak = self._recall(step)
         if peak is None:
             return usual
-        ours = [word.partition("=")[2] for word in step.command if word.startswith("--threads=")][-1:]
-        threads = int(*ours) if step.told and ours else 1
-        return Need(int(peak * _HEADROOM) * max(threads, 1), f"{step.subject}, as measured,")
+        _, threads = _threads(step)
+        return Need(int(peak * _HEADROOM) * threads, f"{step.subject}, as measured,")
+
+    def fitted(self, step: Step, memory: int | None) -> Step:
+        """The step with no more architectures at a time than there is memory for, by what one took the last time."""
+        (place, threads), peak = _threads(step), self._recall(step)
+        if not peak or memory is None or threads == 1:
+            return step
+        fewer = max(1, min(threads, memory // int(peak * _HEADROOM)))
+        command = (*step.command[:place], f"{_THREADS}{fewer}", *step.command[place + 1 :])
+        return replace(step, command=command)
 
     def keep(self, steps: Iterable[Step], folder: Path) -> None:
         """Remember what steps of a run in a folder took, as far as it was written down."""
@@ -54,3 +63,11 @@ class Peaks:
         compiler = str(self.tools.cuda if step.told else self.tools.compiler)
         how = [self.plan.package, self.plan.variant, step.verb, step.subject, compiler, self.tools.sanitizers]
         return f"{hashlib.sha256(json.dumps(how).encode()).hexdigest()[:32]}{SUFFIX}"
+
+
+def _threads(step: Step) -> tuple[int, int]:
+    """Where nvcc is told how many architectures to compile for at a time, behind a user's own flags; and how many."""
+    places = [place for place, word in enumerate(step.command) if word.startswith(_THREADS)]
+    if not step.told or not places:
+        return 0, 1
+    return places[-1], int(step.command[places[-1]].removeprefix(_THREADS))

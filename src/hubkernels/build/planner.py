@@ -145,6 +145,12 @@ class Planner:
             return None
         return Installed(*filter(None, (lib, supply.runtime(variant))), headers=torch.include[0])
 
+    def refuse_altered(self, variant: AnyVariant) -> None:
+        """Raises InputError where a file that was looked at for a variant is not as its pinned SDK has it."""
+        if isinstance(variant, Variant):
+            read = {path: self.hashes.sha256(path) or "" for path in self.hashes.looked_at()}
+            self.supply().refuse_altered(variant, read)
+
     def _toolkit(self, variant: Variant) -> CudaToolkit:
         """That of the nvcc that `select` has seen."""
         supply, release = self.supply(), variant.backend_version

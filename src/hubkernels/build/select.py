@@ -11,9 +11,16 @@ from hubkernels.errors import EnvironmentLacksError, HubkernelsError, InputError
 from hubkernels.host.machine import OLDEST_TORCH, serves
 from hubkernels.model.backend import BACKENDS, CPU, CUDA, Backend
 from hubkernels.model.project import Package, Torch, TorchNoarch, TvmFfi
+from hubkernels.model.sdk import LOCK
 from hubkernels.model.variant import AnyVariant, Decisions, NoarchVariant, Rejection, Variant, index_by_tag
+from hubkernels.model.version import Version
 from hubkernels.toolchain.compiler import Compiler
 from hubkernels.toolchain.nvcc import USUAL, Nvcc
+
+_NOT_RUN = (
+    "`kernel-builder toolchain verify` mends what was altered; where the file system allows no programs, "
+    "HUBKERNELS_CACHE names a folder on another"
+)
 
 BUILT_BACKENDS = frozenset({CPU, CUDA})
 """Backends that have a toolchain module."""
@@ -164,12 +171,18 @@ def _nvcc_is_here(package: Package, variant: Variant, supply: Supply) -> str | N
         return None
     nvcc = supply.nvcc(release)
     if nvcc is None:
-        return f"there is no nvcc in CUDA_HOME, CUDA_PATH, PATH or {USUAL}{supply.pinned.lacking}"
+        return _why_no_nvcc(release, supply)
     if variant.platform != supply.machine.platform:
         return None
     if nvcc.release.minor != release:
         return f"needs nvcc {release}; {nvcc.path} is nvcc {nvcc.release}{supply.pinned.lacking}"
     return why_unknown_to(package, variant, supply.codes(nvcc)) or _why_no_host(nvcc, supply.compiler())
+
+
+def _why_no_nvcc(release: Version, supply: Supply) -> str:
+    if supply.pins("cuda", release):
+        return f"the nvcc {release} that {LOCK} pins does not run, in {supply.root('cuda', release)}: {_NOT_RUN}"
+    return f"there is no nvcc in CUDA_HOME, CUDA_PATH, PATH or {USUAL}{supply.pinned.lacking}"
 
 
 def _why_no_host(nvcc: Nvcc, compiler: Compiler | None) -> str | None:

@@ -59,7 +59,7 @@ def usual_need(*, stable_abi: bool, device_threads: int = 0) -> Need:
 
 
 def limit_jobs(settings: Settings, needs: Collection[Need]) -> tuple[int, str | None]:
-    """Commands at a time that the memory allows, at least one, and the reason where that is fewer than could run.
+    """Commands at a time that the memory allows, at least one; and why, where fewer than could run, or one takes more.
 
     needs: of each command. Whichever run together, they take no more than the largest of them.
     """
@@ -70,7 +70,10 @@ def limit_jobs(settings: Settings, needs: Collection[Need]) -> tuple[int, str | 
         return settings.jobs, None
     allowed = max(sum(size <= settings.memory for size in together), 1)
     if allowed == wanted:
-        return allowed, None
+        return allowed, (
+            f"a compile with {largest[0].what} takes up to {largest[0].size / 1e9:.2g} GB, and "
+            f"{settings.memory / 1e9:.1f} GB of memory may be used: it runs alone, and may be ended for it (--memory)"
+        )
     many = "commands" if allowed > 1 else "command"
     return allowed, (
         f"{allowed} {many} at a time instead of {wanted}: {settings.memory / 1e9:.1f} GB of memory may be used, and "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from hubkernels.model.version import Version
 from hubkernels.toolchain.compiler import Compiler
 from hubkernels.toolchain.cuda import runtime_of
 from hubkernels.toolchain.nvcc import Nvcc
-from hubkernels.toolchain.sdk.pinned import Pinned
+from hubkernels.toolchain.sdk.pinned import Pinned, damaged
 from hubkernels.toolchain.sdk.wanted import sdk_names
 
 
@@ -58,12 +58,12 @@ class Supply:
 
     def torch(self, variant: Variant) -> TorchSdk | None:
         """The headers for a variant: pinned ones, else those of the installed torch, which may not fit."""
-        root = self._root("torch", variant.torch)
-        return torch_at(root / "torch") if root else self.machine.torch
+        root = self.root("torch", variant.torch)
+        return _pinned_torch(root) if root else self.machine.torch
 
     def nvcc(self, release: Version) -> Nvcc | None:
         """The nvcc for a release: the pinned one, else the machine's, which may be of another release."""
-        root = self._root("cuda", release)
+        root = self.root("cuda", release)
         path = str(root / CUDA_FOLDER / "bin/nvcc") if root else ""
         if path not in self._nvccs:
             self._nvccs[path] = self._programs.at(path) if path else self._programs.installed()
@@ -88,7 +88,7 @@ class Supply:
 
     def math(self, release: Version) -> Path | None:
         """The folder of headers of the math libraries, where those are pinned."""
-        root = self._root("cuda-math", release)
+        root = self.root("cuda-math", release)
         return root / CUDA_FOLDER / "include" if root else None
 
     def newest_torch(self) -> TorchSdk | None:
@@ -96,7 +96,7 @@ class Supply:
         pinned = [name for name in self.pinned.names() if name.kind == "torch"]
         if self.machine.torch or not pinned:
             return self.machine.torch
-        return torch_at(self.pinned.fetch(pinned[-1]) / "torch")
+        return _pinned_torch(self.pinned.fetch(pinned[-1]))
 
     def fetch(self, variants: Iterable[Variant]) -> bool:
         """Bring what is pinned for variants; tells whether anything had to be."""
@@ -111,8 +111,22 @@ class Supply:
         found = ((name, self.pinned.get(name)) for name in sdk_names(variant))
         return {f"{name.kind} {name.version}": sdk.tree for name, sdk in found if sdk}
 
+    def refuse_altered(self, variant: Variant, read: Mapping[str, str]) -> None:
+        """Raises InputError where one of these files, given with its SHA-256, is not as the lock pins it."""
+        for name in sdk_names(variant):
+            self.pinned.refuse_altered(name, read)
+
     def _name(self, kind: str, version: Version) -> SdkName:
         return SdkName(kind, version.minor, str(self.machine.platform))
 
-    def _root(self, kind: str, version: Version) -> Path | None:
+    def root(self, kind: str, version: Version) -> Path | None:
+        """The folder of an SDK that is pinned and fetched."""
         return self.pinned.root(self._name(kind, version))
+
+
+def _pinned_torch(root: Path) -> TorchSdk:
+    """The headers of a fetched SDK. Another torch in their stead would make other bytes than the lock says."""
+    torch = torch_at(root / "torch")
+    if torch is None:
+        raise damaged(root / "torch/version.py", "is not there as the SDK has it")
+    return torch

@@ -31,6 +31,9 @@ _SEARCH_VARIABLES = frozenset(
     {"CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX"}
     | {"DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES", "LD_RUN_PATH", "GNUTARGET", "LDEMULATION", "GCC_COMPARE_DEBUG"}
     | {"NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS", "NVCC_CCBIN"}
+    # nvcc's profile adds to these, and so lets in what a Makefile exports under such a name.
+    | {"INCLUDES", "SYSTEM_INCLUDES", "LIBRARIES", "CUDAFE_FLAGS", "PTXAS_FLAGS", "NVLINK_FLAGS"}
+    | {"NVVM_FLAGS", "OCG_FLAGS", "NV_NVVM_VERSION"}  # no profile has them, and nvcc reads them
 )
 _FLAG_VARIABLES = ("CCC_", "NIX_CFLAGS", "NIX_CXX", "NIX_LDFLAGS", "NIX_HARDENING")
 """Beginnings of names: those of Nix have the platform at their end."""

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import os
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hubkernels.model.sdk import LockedSdk, SdkName
+from hubkernels.errors import InputError, Problem
+from hubkernels.model.sdk import LOCK, LockedSdk, SdkName, Tree
 
 if TYPE_CHECKING:
     from hubkernels.toolchain.sdk.make import Maker
     from hubkernels.toolchain.sdk.store import SdkStore
+
+
+def damaged(path: Path, what: str) -> InputError:
+    """What to say of a file of an SDK that is not as it was made."""
+    hint = "`kernel-builder toolchain verify` removes what was altered, and the next build fetches it again"
+    return InputError(Problem(f"{path} {what}", hint=hint))
 
 
 class Pinned:
@@ -57,6 +65,18 @@ class Pinned:
         self._roots[name] = self._maker.fetch(self._sdks[name])
         return self._roots[name]
 
+    def refuse_altered(self, name: SdkName, read: Mapping[str, str]) -> None:
+        """Raises InputError where a file of an SDK, of those given with their SHA-256, is not as the lock pins it."""
+        root, sdk = self.root(name), self._sdks.get(name)
+        below = f"{root}/"
+        mine = {path: digest for path, digest in read.items() if path.startswith(below)}
+        if not mine or sdk is None or self._store is None:
+            return
+        tree = self._store.tree(sdk.tree)
+        for path, digest in mine.items():
+            if _without_links(path, below, tree) not in {f"f {digest}", f"x {digest}"}:
+                raise damaged(Path(path), f"is not as {LOCK} pins it in {name}")
+
     @cached_property
     def _store(self) -> SdkStore | None:
         return self._open_store() if self._open_store else None
@@ -66,3 +86,11 @@ class Pinned:
         if self._open_maker is None:
             raise TypeError("these SDKs are not fetched")
         return self._open_maker()
+
+
+def _without_links(path: str, below: str, tree: Tree) -> str | None:
+    """What a tree has at a path in it, which may lead there by a link such as lib64."""
+    own = path.removeprefix(below)
+    if own not in tree:
+        own = os.path.relpath(os.path.realpath(path), os.path.realpath(below))
+    return tree.get(own)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hubkernels.errors import EnvironmentLacksError, InputError
+from hubkernels.errors import EnvironmentLacksError, InputError, Problem
 from hubkernels.host.files import disk_errors, read_json_object, read_regular, write_atomically
 from hubkernels.model.sdk import LockedSdk, Tree, read_lock, read_sdk, sdk_to_json, tree_hash
 from hubkernels.toolchain.sdk.draft import Draft, scan
@@ -72,6 +72,15 @@ class SdkStore:
                         os.utime(about)
                 return about.parent / _ROOT
         return None
+
+    def tree(self, name: str) -> Tree:
+        """The files of a kept SDK. name: the hash of them. Raises InputError where nothing tells just these."""
+        for folder in self._all:
+            found = _stored(folder / "trees" / name)
+            if found and tree_hash(found.tree) == name:
+                return found.tree
+        hint = "`kernel-builder toolchain verify` removes what was altered, and the next build fetches it again"
+        raise InputError(Problem(f"nothing tells which files the SDK {name} has", str(self.folder), hint))
 
     def own(self) -> SdkStore:
         """The one that is written, alone."""
