@@ -286,6 +286,15 @@ def test_a_header_that_was_altered_in_the_store_is_named_and_nothing_is_built_wi
     assert before in {None, reading.op_id}
 
 
+def test_a_lock_that_is_a_link_stays_one(project: SmallProject, cli: Cli) -> None:
+    shared = project.root / "shared.lock"
+    (project.root / "toolchain.lock").symlink_to("shared.lock")
+    shared.write_text('{"form": 1, "sdks": []}\n')
+    assert cli("toolchain", "lock", "-C", project.root).code == 0
+    assert (project.root / "toolchain.lock").readlink() == Path("shared.lock")
+    assert TORCH_FILE in shared.read_text()
+
+
 def test_no_installed_torch_stands_in_for_a_pinned_one_that_is_damaged(
     project: SmallProject, cache: Path, cli: Cli
 ) -> None:

@@ -72,6 +72,16 @@ def test_two_questions_have_one_answer_and_name_no_folder(compiler: str) -> None
     assert not [word for command in words for word in command if "/" in word]
 
 
+@pytest.mark.parametrize("folder", ["t mp", "t,mp"])
+def test_where_temporary_files_go_is_no_part_of_a_compiler(
+    compiler: str, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = driver(compiler).words()
+    (tmp_path / folder).mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / folder))
+    assert driver(compiler).words() == words
+
+
 def test_the_files_of_the_link_are_those_of_the_driver(compiler: str) -> None:
     for name in RUNTIME:
         said = subprocess.run([compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout

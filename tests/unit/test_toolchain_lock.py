@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,9 +14,16 @@ from hubkernels.model.version import Version
 
 FILE = "torch-2.10.0-3-cp313-cp313-manylinux_2_28_x86_64.whl"
 WHEEL = Wheel(FILE, f"packages/aa/{FILE}", "a" * 64, 9, "b" * 64)
+NVCC = "nvidia_cuda_nvcc-13.0.88-py3-none-manylinux_2_28_x86_64.whl"
+
+
+def wheel(file: str) -> Wheel:
+    return replace(WHEEL, file=file, path=f"packages/aa/{file}")
+
+
 TORCH = LockedSdk(SdkName("torch", Version((2, 10)), "x86_64-linux"), (WHEEL,), "c" * 64)
-LATER = LockedSdk(SdkName("torch", Version((2, 9)), "x86_64-linux"), (WHEEL,), "d" * 64)
-CUDA = LockedSdk(SdkName("cuda", Version((13, 0)), "x86_64-linux"), (WHEEL,), "e" * 64)
+LATER = LockedSdk(SdkName("torch", Version((2, 9)), "x86_64-linux"), (wheel(FILE.replace("2.10", "2.9")),), "d" * 64)
+CUDA = LockedSdk(SdkName("cuda", Version((13, 0)), "x86_64-linux"), (wheel(NVCC),), "e" * 64)
 
 
 def test_the_order_is_that_of_kinds_and_versions_whatever_came_first() -> None:
@@ -66,6 +74,8 @@ def with_wheel(**change: object) -> dict[str, Any]:
         (with_wheel(sha256="A" * 64), r"wheels\[0\]\.sha256"),
         (with_wheel(record=None), r"wheels\[0\]\.record"),
         (changed(wheels=[1]), r"a wheel has a file"),
+        (changed(version="2.11"), r"torch-2\.10\.0\S+ makes no torch 2\.11[^$]*sdks\[0\]\.version"),
+        (changed(kind="cuda", version="13.0"), r"torch-2\.10\.0\S+ makes no SDK of cuda"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_place_and_the_way_out(entry: object, message: str) -> None:
@@ -78,6 +88,13 @@ def test_what_is_wrong_is_told_with_its_place_and_the_way_out(entry: object, mes
 def test_what_is_no_lock_is_told(text: str) -> None:
     with pytest.raises(InputError, match="lock"):
         read_lock(text.encode(), "toolchain.lock")
+
+
+def test_the_way_out_of_a_newer_form_is_no_older_lock() -> None:
+    with pytest.raises(InputError, match="this lock has the form 2, and this hubkernels knows 1") as error:
+        read_lock(b'{"form": 2, "sdks": []}', "toolchain.lock")
+    assert "a newer hubkernels wrote it" in str(error.value)
+    assert "--update" not in str(error.value)
 
 
 def test_one_sdk_twice_is_refused() -> None:

@@ -11,10 +11,9 @@ from typing import Any
 from hubkernels.build.includes import put
 from hubkernels.host.store import Store
 from hubkernels.model.version import Version
-from hubkernels.toolchain.nvcc import Nvcc, list_codes, nvcc_at
+from hubkernels.toolchain.nvcc import PINNED, Nvcc, list_codes, nvcc_at
 
 _FORM = 1
-_WHY = "pinned by toolchain.lock"
 
 
 @dataclass(frozen=True)
@@ -28,12 +27,12 @@ class NvccAnswers:
         """The pinned nvcc of this path; None where it does not run, which is asked anew."""
         if known := self._known(path):
             release = Version.parse(known["release"])
-            return Nvcc(path, release, _WHY, known["newest_host"], known["own"])
-        return nvcc_at(path, _WHY, self.environment)
+            return Nvcc(path, release, PINNED, known["newest_host"], known["own"])
+        return nvcc_at(path, PINNED, self.environment)
 
     def codes(self, nvcc: Nvcc) -> Collection[str]:
         """The architectures that an nvcc compiles for. An installed one, which may be another tomorrow, is asked."""
-        if nvcc.why != _WHY:
+        if nvcc.why != PINNED:
             return list_codes(nvcc.path, self.environment)
         if known := self._known(nvcc.path):
             return frozenset(known["codes"])

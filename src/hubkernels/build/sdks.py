@@ -74,7 +74,7 @@ class ProjectSdks:
         return Pinned(self.read(), self.store, self.maker, lacking)
 
     def write(self, sdks: Iterable[LockedSdk]) -> None:
-        write_atomically(self.lock, lock_text(sdks).encode())
+        write_atomically(Path(os.path.realpath(self.lock)), lock_text(sdks).encode())  # a link stays one
         self.store().note(self.lock)
 
     def add(self, names: Sequence[SdkName], *, anew: bool = False) -> tuple[list[LockedSdk], list[str]]:

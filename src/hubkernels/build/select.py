@@ -175,7 +175,7 @@ def _nvcc_is_here(package: Package, variant: Variant, supply: Supply) -> str | N
     if variant.platform != supply.machine.platform:
         return None
     if nvcc.release.minor != release:
-        return f"needs nvcc {release}; {nvcc.path} is nvcc {nvcc.release}{supply.pinned.lacking}"
+        return _why_another(nvcc, release, supply)
     return why_unknown_to(package, variant, supply.codes(nvcc)) or _why_no_host(nvcc, supply.compiler())
 
 
@@ -183,6 +183,12 @@ def _why_no_nvcc(release: Version, supply: Supply) -> str:
     if supply.pins("cuda", release):
         return f"the nvcc {release} that {LOCK} pins does not run, in {supply.root('cuda', release)}: {_NOT_RUN}"
     return f"there is no nvcc in CUDA_HOME, CUDA_PATH, PATH or {USUAL}{supply.pinned.lacking}"
+
+
+def _why_another(nvcc: Nvcc, release: Version, supply: Supply) -> str:
+    if supply.pins("cuda", release):
+        return f"the tree of cuda {release} in {LOCK} has nvcc {nvcc.release}: `kernel-builder toolchain lock --update`"
+    return f"needs nvcc {release}; {nvcc.path} is nvcc {nvcc.release}{supply.pinned.lacking}"
 
 
 def _why_no_host(nvcc: Nvcc, compiler: Compiler | None) -> str | None:

@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,6 +94,9 @@ def read_lock(text: bytes, where: str) -> tuple[LockedSdk, ...]:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise _wrong(f"this is no JSON: {error}", where) from error
+    if isinstance(found, dict) and isinstance(found.get("form"), int) and found["form"] > _FORM:
+        what = f"this lock has the form {found['form']}, and this hubkernels knows {_FORM}"
+        raise InputError(Problem(what, where, "a newer hubkernels wrote it: use that one"))
     if not isinstance(found, dict) or found.get("form") != _FORM or not isinstance(found.get("sdks"), list):
         raise _wrong(f'a lock is an object with "form": {_FORM} and a list of "sdks"', where)
     sdks = tuple(read_sdk(entry, f"{where}: sdks[{number}]") for number, entry in enumerate(found["sdks"]))
@@ -114,7 +118,22 @@ def read_sdk(found: object, where: str) -> LockedSdk:
         raise _wrong(str(error), f"{where}.version") from error
     platform = _text(found, "platform", where, _PLATFORM)
     wheels = tuple(_wheel(entry, f"{where}.wheels[{n}]") for n, entry in enumerate(found["wheels"]))
+    if why := _why_not_of(found["kind"], version, wheels[0]):
+        raise _wrong(why, f"{where}.version")
     return LockedSdk(SdkName(found["kind"], version, platform), wheels, _text(found, "tree", where, _HASH))
+
+
+def _why_not_of(kind: str, version: Version, first: Wheel) -> str | None:
+    """Why an SDK is not what it is called: its first wheel has its release, but for the math libraries' own."""
+    projects = {"torch": "torch", "cuda": "nvidia-cuda-nvcc"}
+    if kind not in projects:
+        return None
+    if not first.project.startswith(projects[kind]):
+        return f"{first.file} makes no SDK of {kind}"
+    with suppress(ValueError):
+        if Version.parse(first.release).minor == version.minor:
+            return None
+    return f"{first.file} makes no {kind} {version}"
 
 
 def _wheel(found: object, where: str) -> Wheel:

@@ -17,7 +17,7 @@ from pathlib import Path
 from hubkernels.errors import EnvironmentLacksError, Problem
 from hubkernels.host.files import FileHashes
 from hubkernels.model.version import Version
-from hubkernels.toolchain.nvcc import Nvcc
+from hubkernels.toolchain.nvcc import PINNED, Nvcc
 
 PROGRAMS = ("nvcc", "nvcc.profile", "cudafe++", "ptxas", "fatbinary", "nvlink", "crt/link.stub", "crt/prelink.stub")
 """What makes an object, beside the compiler proper and its library; and what nvcc reads to know its own folders."""
@@ -78,8 +78,7 @@ def toolkit_of(nvcc: Nvcc, hashes: FileHashes, cpu: str) -> CudaToolkit:
     needed = [file for file in files if file.suffix != ".stub" and file.name != "nvlink"]
     runtime = runtime_of(nvcc, cpu)
     if lacking := [str(file) for file in needed if digests[file] is None] + ([] if runtime else ["libcudart.so"]):
-        what = f"the CUDA toolkit of {nvcc.path} is not whole: it has no {', '.join(lacking)}"
-        raise EnvironmentLacksError(Problem(what, hint="CUDA_HOME names another; install nvcc, nvvm, crt and cudart"))
+        raise _not_whole(nvcc, lacking)
     content = [f"{os.path.relpath(file, top)} {digest}" for file, digest in digests.items()]
     fingerprint = hashlib.sha256("\n".join(content).encode()).hexdigest()
     library = runtime or Path()
@@ -92,6 +91,14 @@ def toolkit_of(nvcc: Nvcc, hashes: FileHashes, cpu: str) -> CudaToolkit:
         library,
         hashes.sha256(str(library)) or "",
     )
+
+
+def _not_whole(nvcc: Nvcc, lacking: Sequence[str]) -> EnvironmentLacksError:
+    more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+    what = f"the CUDA toolkit of {nvcc.path} is not whole: it has no {lacking[0]}{more}"
+    mend = "`kernel-builder toolchain verify` takes away what is left of it, and the next build fetches it again"
+    hint = mend if nvcc.why == PINNED else "CUDA_HOME names another; install nvcc, nvvm, crt and cudart"
+    return EnvironmentLacksError(Problem(what, hint=hint))
 
 
 def usual_archs(release: Version) -> tuple[str, ...]:

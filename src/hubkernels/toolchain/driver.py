@@ -72,9 +72,8 @@ class Driver:
 
 def ask_driver(command: tuple[str, ...], environment: Mapping[str, str]) -> Driver:
     """What the driver would start. command: with its launcher, as in a build."""
-    said = run(
-        (*command, "-###", "-shared", "-x", "c++", "/dev/null", "-o", "x"), env=environment, cwd=Path("/")
-    ).errors
+    around = {**environment, "TMPDIR": "/tmp"}  # noqa: S108 - it is named in the commands, and nothing is written there
+    said = run((*command, "-###", "-shared", "-x", "c++", "/dev/null", "-o", "x"), env=around, cwd=Path("/")).errors
     commands = tuple(words for line in said.splitlines() if line.startswith(" ") and len(words := _split(line)) > 1)
     searched = _SEARCHED.search(said)
     return Driver(commands, ":".join(([searched[1]] if searched else []) + [environment.get("PATH", "")]))

@@ -14,6 +14,9 @@ from hubkernels.model.version import Version
 
 USUAL = Path("/usr/local/cuda")
 
+PINNED = "pinned by toolchain.lock"
+"""How an nvcc of an SDK is found."""
+
 NEWEST_HOST: Mapping[str, Mapping[Version, int]] = {
     "g++": {
         Version((11, 8)): 11,
