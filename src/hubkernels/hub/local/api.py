@@ -22,6 +22,7 @@ from hubkernels.hub.local.repository import MAIN
 from hubkernels.model.client import spelled_alike
 
 _REPO = "/api/{kind:kind}/{owner}/{name}"
+_CARD_MOST = 1 << 20
 
 
 class Api:
@@ -65,6 +66,11 @@ class Api:
 
     async def validate_card(self, request: Request) -> Response:
         text = str((await json_body(request)).get("content", ""))
+        if len(text) > _CARD_MOST:
+            raise Refusal(413, f"a card has at most {_CARD_MOST} characters, and this one {len(text)}")
+        return await run_in_threadpool(self._validate_card, text)
+
+    def _validate_card(self, text: str) -> Response:
         errors, warnings = card_errors(text), card_warnings(text)
         told = {"errors": [{"message": each} for each in errors], "warnings": [{"message": each} for each in warnings]}
         return Json(told, 400 if errors else 200)
