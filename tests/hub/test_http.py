@@ -24,6 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from hubkernels.hub.local.answers import Refusal
 from hubkernels.hub.local.asked import Limits
 from hubkernels.hub.local.card import card_errors
+from hubkernels.hub.local.lfs_rules import Large
 from hubkernels.hub.local.links import LIVES_S
 from hubkernels.hub.local.names import RepoId, check_new
 from hubkernels.hub.local.objects import ObjectStore
@@ -706,6 +707,15 @@ def test_what_is_ignored_and_where_it_goes_is_told_before_an_upload(serve: Serve
     ):
         own = hub.ask("POST", f"{API}/preupload/v1", {"files": files, "gitIgnore": rules}, CI).json()["files"]
         assert {each["path"] for each in own if each["shouldIgnore"]} == wanted_ones, rules
+
+
+def test_names_without_a_wildcard_are_those_of_files_or_paths() -> None:
+    large = Large(
+        "/top filter=lfs -text\nd/x filter=lfs\nname filter=lfs\n*.so filter=lfs\n*.py text\n/d/?.bin filter=lfs"
+    )
+    taken = ("top", "d/x", "name", "d/name", "a.so", "d/a.so", "d/a.bin")
+    left = ("d/top", "x", "d/d/x", "a.py", "a.bin", "top/a")
+    assert [path for path in (*taken, *left) if large.has(path, 1)] == [*taken]
 
 
 def test_what_is_asked_before_an_upload_is_bounded(hub: Served) -> None:

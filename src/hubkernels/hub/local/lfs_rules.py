@@ -40,9 +40,15 @@ class Pattern(NamedTuple):
         return path if self.whole else path.rpartition("/")[2]
 
 
-def _pattern(text: str) -> Pattern:
+def _anchored(text: str) -> tuple[bool, str]:
+    """Whether a pattern is for the whole path, and what of it is held against that."""
     below = text.removeprefix("**/")
-    return Pattern("/" in below, re.compile(translate(below.lstrip("/"))))
+    return "/" in below, below.lstrip("/")
+
+
+def _pattern(text: str) -> Pattern:
+    whole, rest = _anchored(text)
+    return Pattern(whole, re.compile(translate(rest)))
 
 
 class Large:
@@ -51,12 +57,12 @@ class Large:
     def __init__(self, attributes: str) -> None:
         found = [line.split()[0] for line in attributes.splitlines() if "filter=lfs" in line.split()[1:]]
         forms = dict.fromkeys(each for each in found if _WILD.search(each))
-        self._names = {each.removeprefix("**/").lstrip("/") for each in found if each not in forms}
+        self._names = {_anchored(each) for each in found if each not in forms}
         self._patterns = [_pattern(each) for each in islice(forms, _PATTERNS_MOST)]
 
     def has(self, path: str, size: int) -> bool:
         """By its size, or by a pattern."""
-        named = path in self._names or path.rpartition("/")[2] in self._names
+        named = not self._names.isdisjoint({(True, path), (False, path.rpartition("/")[2])})
         return size > 0 and (size >= LARGE_BYTES or named or any(each.fits(path) for each in self._patterns))
 
 
