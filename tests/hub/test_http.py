@@ -755,20 +755,22 @@ def test_what_is_not_there_is_said_in_the_hub_s_form(hub: Served, method: str, p
     assert answer.json()["error"] == answer.headers["X-Error-Message"]
 
 
-def test_a_failure_shows_no_traceback(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_shows_no_traceback(
+    hub: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """It is in the server's log."""
-    hub = serve()
-    hub.api().create_repo("org/my-kernel", repo_type="kernel")
-    for path in (hub.git() / "objects").glob("??/*"):
-        path.chmod(0o644)
-        path.write_bytes(b"damaged")
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("hubkernels.hub.local.describe.repository", broken)
     answer = hub.ask("GET", API)
     refused(answer, 500, "the Hub failed to answer; its log tells why")
     assert b"Traceback" not in answer.body
     for _ in range(100):  # it logs after it answered
-        if "zlib" not in caplog.text:
+        if "a bug" not in caplog.text:
             time.sleep(0.05)
-    assert "zlib" in caplog.text
+    assert "a bug" in caplog.text
 
 
 def test_an_answer_waits_for_nothing(hub: Served) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import logging
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -17,9 +17,12 @@ from hubkernels.hub.local.asked import Asked, Site, base_url, commit_asked, flag
 from hubkernels.hub.local.card import card_errors, card_warnings
 from hubkernels.hub.local.hub import Stored
 from hubkernels.hub.local.names import RepoId, kind_of
+from hubkernels.hub.local.objects import DamagedObjectError, MissingObjectError
 from hubkernels.hub.local.refs import DamagedRefError
 from hubkernels.hub.local.repository import MAIN
 from hubkernels.model.client import spelled_alike
+
+_LOG = logging.getLogger(__name__)
 
 _REPO = "/api/{kind:kind}/{owner}/{name}"
 _CARD_MOST = 1 << 20
@@ -129,7 +132,7 @@ class Api:
             and words in str(stored.repo).lower()
             and self._sees(account, stored)
         )
-        return Json([describe.repository(stored, head) for stored in found if (head := _main(stored))])
+        return Json([told for stored in found if (told := _told(stored))])
 
     def info(self, request: Request) -> Response:
         stored = self.site.repository(request).stored
@@ -186,10 +189,20 @@ class Api:
         return Json({})
 
 
-def _main(stored: Stored) -> str | None:
-    """None, and a line of the log, where it is damaged: that is said to who asks for this repository."""
-    with suppress(DamagedRefError):
-        return stored.git.refs.get(MAIN)
+def _told(stored: Stored) -> dict[str, Any] | None:
+    """None, and a line of the log, where it is damaged: that is said to who asks for this repository.
+
+    None, too, where it was deleted meanwhile.
+    """
+    try:
+        head = stored.git.refs.get(MAIN)
+        return describe.repository(stored, head) if head else None
+    except (DamagedRefError, DamagedObjectError):
+        pass
+    except MissingObjectError as error:
+        error.refusal()  # which logs it, but for a repository that was deleted
+    except KeyError:
+        _LOG.error("%s names no commit", stored.git.folder / MAIN)
     return None
 
 

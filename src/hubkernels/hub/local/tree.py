@@ -9,7 +9,7 @@ from typing import NamedTuple
 from dulwich.objects import S_ISGITLINK, ObjectID, Tree
 
 from hubkernels.hub.local.answers import Refusal
-from hubkernels.hub.local.objects import ObjectStore, Staging
+from hubkernels.hub.local.objects import DamagedObjectError, ObjectStore, Staging
 
 FILE, FOLDER = 0o100644, 0o040000
 MODES = frozenset({FILE, FOLDER, 0o100755, 0o120000, 0o160000})
@@ -37,7 +37,7 @@ def all_entries(store: ObjectStore, tree: str, prefix: str = "") -> list[Entry]:
     """As `entries`, and the submodules."""
     found = store[tree]
     if not isinstance(found, Tree):
-        raise KeyError(tree)
+        raise DamagedObjectError(tree, store, "is no folder")
     return [
         Entry(f"{prefix}{item.path.decode('utf-8', 'surrogateescape')}", item.mode, item.sha.decode())
         for item in found.items()

@@ -13,7 +13,6 @@ from contextlib import closing
 from itertools import islice
 from pathlib import Path
 
-from dulwich.errors import ObjectFormatException
 from dulwich.object_format import DEFAULT_OBJECT_FORMAT
 from dulwich.objects import S_ISGITLINK, Commit, ShaFile, Tag, Tree
 from dulwich.pack import Pack
@@ -21,6 +20,7 @@ from dulwich.pack import Pack
 from hubkernels.errors import CheckFailedError, Problem
 from hubkernels.host.files import hash_file
 from hubkernels.hub.local.names import RepoId, against_entry
+from hubkernels.hub.local.objects import DamagedObjectError
 from hubkernels.hub.local.packs import inflate
 from hubkernels.hub.local.repository import Repository
 from hubkernels.hub.local.tree import FILE, FOLDER, MODES, Entry, all_entries
@@ -112,7 +112,7 @@ def _strange(git: Repository, kinds: Kinds) -> Iterator[str]:
     for oid in sorted(oid for oid, kind in kinds.items() if kind == "tree"):
         try:
             found = all_entries(git.objects, oid)
-        except (ObjectFormatException, ValueError, LookupError):
+        except DamagedObjectError:
             yield f"its folder {oid} is none that git reads"
             continue
         for entry in found:
