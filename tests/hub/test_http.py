@@ -630,7 +630,7 @@ def test_what_is_too_large_is_refused(serve: Serve) -> None:
     refused(commit(hub, file("a", os.urandom(200_001))), 413, "more than 200000 bytes")
     refused(commit(hub, *(file(f"f{number}") for number in range(4))), 413, "3 operations at most")
     refused(commit(hub, {"key": "file", "value": {"path": "a", "x\\y": "\\" * 2_000_000}}), 413, "1048576 bytes")
-    refused(hub.ask("POST", "/api/validate-yaml", b"x" * 9_000_000), 413, "more than 8388608 bytes")
+    refused(hub.ask("POST", f"{API}/preupload/v1", b"x" * 9_000_000, CI), 413, "more than 8388608 bytes")
     hub.check()
 
 
@@ -682,6 +682,20 @@ def test_a_card_with_an_error_a_line_is_answered_with_a_few_of_them(
     largest = "x" * (1 << 20)
     assert hub.ask("POST", "/api/validate-yaml", {"content": largest}).status == 200
     refused(hub.ask("POST", "/api/validate-yaml", {"content": f"{largest}x"}), 413, "a card has at most 1048576")
+
+
+def test_a_body_is_no_longer_than_what_is_asked_may_be(hub: Served) -> None:
+    """8 MiB of brackets, which anybody could send, kept everybody waiting for seconds."""
+    brackets = b'{"name": [' + b"[]," * 30_000 + b"[]]}"
+    for method, path in (
+        ("POST", "/api/repos/create"),
+        ("DELETE", "/api/repos/delete"),
+        ("PUT", f"{API}/settings"),
+        ("POST", f"{API}/branch/a"),
+        ("POST", f"{API}/tag/v1"),
+    ):
+        refused(hub.ask(method, path, brackets), 413, "the body has more than 65536 bytes")
+    refused(hub.ask("POST", "/api/validate-yaml", brackets * 40), 413, "the body has more than 3145728 bytes")
 
 
 def test_what_is_ignored_and_where_it_goes_is_told_before_an_upload(serve: Serve) -> None:

@@ -26,6 +26,8 @@ _LOG = logging.getLogger(__name__)
 
 _REPO = "/api/{kind:kind}/{owner}/{name}"
 _CARD_MOST = 1 << 20
+_CARD_BODY_MOST = 3 * _CARD_MOST  # as JSON, of ASCII alone
+_BODY_MOST = 64 << 10
 
 
 class Api:
@@ -68,7 +70,7 @@ class Api:
         return Json(told)
 
     async def validate_card(self, request: Request) -> Response:
-        text = str((await json_body(request)).get("content", ""))
+        text = str((await json_body(request, _CARD_BODY_MOST)).get("content", ""))
         if len(text) > _CARD_MOST:
             raise Refusal(413, f"a card has at most {_CARD_MOST} characters, and this one {len(text)}")
         return await run_in_threadpool(self._validate_card, text)
@@ -79,7 +81,7 @@ class Api:
         return Json(told, 400 if errors else 200)
 
     async def create(self, request: Request) -> Response:
-        asked = await json_body(request)
+        asked = await json_body(request, _BODY_MOST)
         return await run_in_threadpool(self._create, request, asked)
 
     def _create(self, request: Request, asked: dict[str, Any]) -> Response:
@@ -93,7 +95,7 @@ class Api:
         return Json({"url": url, "name": str(stored.repo), "id": str(stored.repo)})
 
     async def delete(self, request: Request) -> Response:
-        asked = await json_body(request)
+        asked = await json_body(request, _BODY_MOST)
         return await run_in_threadpool(self._delete, request, asked)
 
     def _delete(self, request: Request, asked: dict[str, Any]) -> Response:
@@ -139,7 +141,7 @@ class Api:
         return Json(describe.repository(stored, commit_asked(request, stored.git)))
 
     async def settings(self, request: Request) -> Response:
-        asked = await json_body(request)
+        asked = await json_body(request, _BODY_MOST)
         return await run_in_threadpool(self._settings, request, asked)
 
     def _settings(self, request: Request, asked: dict[str, Any]) -> Response:
@@ -162,7 +164,7 @@ class Api:
         return Json(answer)
 
     async def create_branch(self, request: Request) -> Response:
-        start = (await json_body(request)).get("startingPoint")
+        start = (await json_body(request, _BODY_MOST)).get("startingPoint")
         return await run_in_threadpool(self._create_branch, request, start and str(start))
 
     def _create_branch(self, request: Request, start: str | None) -> Response:
@@ -174,7 +176,7 @@ class Api:
         return Json({})
 
     async def create_tag(self, request: Request) -> Response:
-        asked = await json_body(request)
+        asked = await json_body(request, _BODY_MOST)
         return await run_in_threadpool(self._create_tag, request, asked)
 
     def _create_tag(self, request: Request, asked: dict[str, Any]) -> Response:

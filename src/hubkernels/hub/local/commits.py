@@ -42,8 +42,8 @@ class Commits:
 
     def _preupload(self, request: Request, asked: dict[str, Any]) -> Response:
         git, files = self._writable(request).stored.git, objects(asked, "files")
-        if len(files) > self.site.limits.page:
-            raise Refusal(413, f"{self.site.limits.page} files at most are told of at once: ask several times")
+        if len(files) > self.site.limits.files:
+            raise Refusal(413, f"{self.site.limits.files} files at most are told of at once: ask several times")
         commit = git.commit_of(part(request, "revision"))
         ignore = asked.get("gitIgnore")
         ignored = Ignored(_text(git, commit, ".gitignore") if ignore is None else str(ignore))
