@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import zlib
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
 
@@ -17,6 +19,8 @@ from hubkernels.host.files import hash_file
 from hubkernels.hub.archive import Member, _carried, _header, _manifest, _padding, _write, pack, unpack
 from hubkernels.hub.local.accounts import Accounts, parse_tokens
 from hubkernels.hub.local.asked import Limits
+from hubkernels.hub.local.change import CommitInfo
+from hubkernels.hub.local.repository import Repository
 from hubkernels.hub.local.serve import serve as serve_hub
 from tests.hub.conftest import CI, GRANTS, OWNER, Serve, Served, run
 from tests.hub.test_http import API, PAGE, commit, file, lines
@@ -61,10 +65,88 @@ def test_a_damaged_ref_is_named_wherever_it_is_read_and_written(
     assert cloned(hub, tmp_path / "clone") == ""
 
 
-def test_a_damaged_main_hides_no_other_repository(hub: Served) -> None:
+def test_a_damaged_main_hides_no_other_repository(hub: Served, caplog: pytest.LogCaptureFixture) -> None:
     hub.api().create_repo("org/second", repo_type="kernel")
-    (hub.git() / "refs/heads/main").write_bytes(bytes(41))
-    assert [each["id"] for each in hub.ask("GET", "/api/kernels").json()] == ["org/second"]
+    tree = run("git", "-C", hub.git(), "rev-parse", "main^{tree}").stdout.encode()
+    for text in (bytes(41), tree):
+        caplog.clear()
+        (hub.git() / "refs/heads/main").write_bytes(text)
+        assert [each["id"] for each in hub.ask("GET", "/api/kernels").json()] == ["org/second"]
+        assert f"{hub.git() / 'refs/heads/main'} " in caplog.text
+
+
+def without(path: Path) -> None:
+    path.unlink()
+
+
+def cut_off(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "missing": without,
+    "empty": lambda path: os.truncate(path, 0),
+    "cut off": cut_off,
+    "rubbish": lambda path: path.write_bytes(b"rubbish"),
+    "nothing": lambda path: path.write_bytes(zlib.compress(b"")),
+    "no object": lambda path: path.write_bytes(zlib.compress(b"something 1\0x")),
+    "no commit": lambda path: path.write_bytes(zlib.compress(b"commit 5\0hello")),
+}
+
+
+@pytest.mark.parametrize(("damage", "what"), [*product(DAMAGE, ("main", "main^{tree}"))])
+def test_a_damaged_object_hides_no_other_repository_and_is_named(
+    hub: Served, tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: str, what: str
+) -> None:
+    """Every listing was a failure without a word, and so was the repository itself."""
+    hub.api().create_repo("org/second", repo_type="kernel")
+    oid = run("git", "-C", hub.git(), "rev-parse", what).stdout.strip()
+    path = hub.git() / "objects" / oid[:2] / oid[2:]
+    whole = path.read_bytes()
+    path.chmod(0o644)
+    DAMAGE[damage](path)
+    commit_is_whole = what != "main"
+    ids = ["org/my-kernel", "org/second"] if commit_is_whole else ["org/second"]
+    for query in ("", "?author=org"):
+        assert [each["id"] for each in hub.ask("GET", f"/api/kernels{query}").json()] == ids
+    asked = [
+        hub.ask("GET", f"{API}/tree/main"),
+        hub.ask("GET", f"{PAGE}/resolve/main/.gitattributes"),
+        commit(hub, file("a", b"1")),
+        *(() if commit_is_whole else (hub.ask("GET", API), hub.ask("GET", f"{API}/commits/main"))),
+    ]
+    for answer in asked:
+        assert answer.status == 503, answer
+        told = answer.json()["error"]
+        assert f"{oid[:2]}/{oid[2:]} of org/my-kernel is " in told or f"the object {oid} of org/my-kernel is " in told
+        assert "`kernel-builder hub pull`" in told
+    assert f"{path} " in caplog.text
+    assert "503" in cloned(hub, tmp_path / "clone")
+    path.write_bytes(whole)
+    assert cloned(hub, tmp_path / "clone") == ""
+    assert hub.ask("GET", API).status == 200
+
+
+def test_a_repository_that_is_deleted_meanwhile_is_no_failure(
+    hub: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    hub.api().create_repo("org/second", repo_type="kernel")
+    read = Repository.info
+
+    def delete_and_read(git: Repository, oid: str) -> CommitInfo:
+        for stored in hub.running.hub:
+            if stored.git is git and stored.repo.name == "my-kernel":
+                hub.running.hub.delete(stored)
+        return read(git, oid)
+
+    monkeypatch.setattr(Repository, "info", delete_and_read)
+    for query, ids in (("", ["org/second"]), ("?author=org", ["org/second"])):
+        assert [each["id"] for each in hub.ask("GET", f"/api/kernels{query}").json()] == ids
+        hub.api().create_repo("org/my-kernel", repo_type="kernel")
+    answer = hub.ask("GET", API)
+    assert (answer.status, answer.headers["X-Error-Code"]) == (404, "RepoNotFound")
+    assert "damaged" not in caplog.text
+    assert "missing" not in caplog.text
 
 
 def test_damage_among_packed_refs_hides_what_may_have_stood_there(hub: Served) -> None:

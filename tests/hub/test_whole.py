@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from dulwich.objects import Blob, ObjectID, Tree
 
 from hubkernels.errors import CheckFailedError
 from hubkernels.host.files import hash_file
 from hubkernels.hub.archive import Member, _carried, _write, pack, unpack
 from hubkernels.hub.local.accounts import Accounts, parse_tokens
+from hubkernels.hub.local.change import Change, new_commit
+from hubkernels.hub.local.objects import Staging
+from hubkernels.hub.local.repository import Repository
 from hubkernels.hub.local.serve import serve
+from hubkernels.hub.local.tree import FILE, FOLDER
 from tests.hub.conftest import CI, GRANTS, OWNER, Served, run
 from tests.hub.test_http import file, lines, pointer, upload
 
@@ -121,6 +128,77 @@ def test_of_an_archive_with_damage_nothing_is_unpacked(folder: Path, tmp_path: P
     assert not (tmp_path / "in").exists()
 
 
+def with_entry(folder: Path, name: bytes, mode: int) -> str:
+    """A commit on main with an entry that no client may send; tells its folder's id."""
+    (folder / "scratch").mkdir()
+    git = Repository(folder / GIT, folder / "scratch")
+    with closing(git.objects), closing(Staging(git.objects)) as staging:
+        content = Tree() if mode == FOLDER else Blob()
+        if isinstance(content, Tree):
+            content.add(b"x", FILE, ObjectID(staging.add("blob", b"x").encode()))
+        below, tree = Tree(), Tree()
+        below.add(name, mode, ObjectID(staging.add_object(content).encode()))
+        tree.add(b"d", FOLDER, ObjectID(staging.add_object(below).encode()))
+        made = new_commit(staging.add_object(tree), None, Change("x", "", "who", None, ()))
+        git.refs.set("refs/heads/main", staging.add_object(made))
+        staging.publish()
+    (folder / "scratch").rmdir()
+    return below.id.decode()
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [
+        *(
+            (name, FOLDER)
+            for name in (b"..", b".", b".git", b".GIT", b"git~1", ".g\u200cit".encode(), b"a/b", b"..\\b")
+        ),
+        *((name, FILE) for name in (b"..", b".git", b".GitModules", b"a/../../b", b"x" * 256)),
+        (b".gitmodules", 0o120000),
+        *((b"name", mode) for mode in (0o100664, 0o100600, 0o104755, 0o644, 0o020644, 0)),
+    ],
+)
+def test_a_tree_that_no_client_may_make_is_neither_packed_nor_unpacked(
+    folder: Path, tmp_path: Path, name: bytes, mode: int
+) -> None:
+    """The Hub served what came so, to be written wherever its name leads."""
+    tree = with_entry(folder, name, mode)
+    archive = archived(folder, tmp_path / "x.tar")
+    with pytest.raises(CheckFailedError, match=f"org/my-kernel is damaged: its folder {tree} has "):
+        pack(folder, tmp_path / "y.tar")
+    with pytest.raises(CheckFailedError, match=f"org/my-kernel is damaged: its folder {tree} has "):
+        unpack(archive, tmp_path / "in")
+    assert not (tmp_path / "in").exists()
+
+
+def test_a_tree_that_no_ref_leads_to_is_looked_at_too(folder: Path, tmp_path: Path) -> None:
+    """Whoever knows the id of a commit may ask for it."""
+    before = (folder / GIT / "refs/heads/main").read_bytes()
+    with_entry(folder, b"..", FOLDER)
+    (folder / GIT / "refs/heads/main").write_bytes(before)
+    with pytest.raises(CheckFailedError, match=r"has '\.\.'"):
+        pack(folder, tmp_path / "x.tar")
+
+
+def test_a_tree_that_is_none_is_named(folder: Path, tmp_path: Path) -> None:
+    git = Repository(folder / GIT, tmp_path)
+    with closing(git.objects), closing(Staging(git.objects)) as staging:
+        tree = staging.add("tree", b"100644 x\0rubbish")
+        staging.publish()
+    with pytest.raises(CheckFailedError, match=f"its folder {tree} is none that git reads"):
+        pack(folder, tmp_path / "x.tar")
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"),
+    [(b"link", 0o120000), (b"run", 0o100755), (b"\xff", FILE), (b"module", 0o160000), (b".gitmodules", FILE)],
+)
+def test_what_an_operator_s_git_may_bring_in_is_carried(folder: Path, tmp_path: Path, name: bytes, mode: int) -> None:
+    with_entry(folder, name, mode)
+    pack(folder, tmp_path / "x.tar")
+    assert unpack(tmp_path / "x.tar", tmp_path / "in").repositories == ("kernels/org/my-kernel", "kernels/org/second")
+
+
 @pytest.mark.parametrize("gc", [False, True])
 def test_nothing_is_joined_with_a_repository_that_is_damaged(folder: Path, tmp_path: Path, gc: bool) -> None:  # noqa: FBT001
     archive = archived(folder, tmp_path / "x.tar")
@@ -188,3 +266,26 @@ def test_locks_that_a_killed_git_left_are_not_carried(folder: Path, tmp_path: Pa
         _write(archive, folder, members)
     with pytest.raises(CheckFailedError, match="main.lock' is no file of a Hub"):
         unpack(tmp_path / "y.tar", tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    ("private", "umask", "mode"),
+    [(False, 0o022, 0o644), (False, 0o027, 0o640), (False, 0, 0o666), (True, 0o022, 0o600)],
+)
+def test_an_archive_is_for_whom_the_umask_says_and_a_private_one_for_its_owner(
+    folder: Path,
+    tmp_path: Path,
+    private: bool,  # noqa: FBT001
+    umask: int,
+    mode: int,
+) -> None:
+    """It was for everybody to read, with private repositories in it."""
+    settings = folder / GIT / "hub.json"
+    settings.write_text(settings.read_text().replace('"private": false', f'"private": {str(private).lower()}'))
+    (tmp_path / "x.tar").touch(0o644)  # what is replaced says nothing
+    before = os.umask(umask)
+    try:
+        pack(folder, tmp_path / "x.tar")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "x.tar").stat().st_mode) == mode

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from hubkernels.host.cpu import cpu_model, last_level_cache_bytes
 from hubkernels.model.backend import CPU
 from hubkernels.model.digest import hash_digest
 from hubkernels.model.project import Package, Torch
+from tests.conftest import REPOSITORY
 
 TIME = Timing(median_us=100.5, best_us=99.0, spread_us=(99.5, 102.0), runs=50)
 RECORD = Record(
@@ -69,6 +71,57 @@ def test_an_unknown_schema_is_refused(schema: object) -> None:
 def test_fields_that_do_not_belong_are_refused(change: dict[str, object]) -> None:
     with pytest.raises(InputError, match="not a record of schema 1"):
         Record.from_json({**RECORD.to_json(), **change})
+
+
+def leaves(value: object, *way: str | int) -> Iterator[tuple[str | int, ...]]:
+    """The ways to all that is neither a list nor an object."""
+    if isinstance(value, dict | list | tuple):
+        for key, below in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from leaves(below, *way, key)
+    else:
+        yield way
+
+
+WRONG: dict[type, tuple[object, ...]] = {
+    str: (5, None, True, ["x"], {}),
+    int: ("5", None, True, 5.5, [5]),
+    float: ("5", None, True, [5.0], float("nan"), float("inf"), 10**400),
+    bool: ("true", None, 1, []),
+    type(None): (5, True, ["x"], {}),
+}
+
+
+@pytest.mark.parametrize("way", [way for way in leaves(RECORD.to_json()) if way != ("schema",)], ids=str)
+def test_a_field_of_another_type_is_refused_by_name(way: tuple[str | int, ...]) -> None:
+    """A word for a number was a bare ValueError while the card was written."""
+    whole = json.loads(RECORD.text())
+    *above, last = way
+    place = whole
+    for key in above:
+        place = place[key]
+    name = next(str(key) for key in reversed(way) if isinstance(key, str))
+    for wrong in WRONG[type(place[last])]:
+        place[last] = wrong
+        with pytest.raises(InputError, match=f"not a record of schema 1: {name}") as raised:
+            Record.from_json(whole, "a.json")
+        assert raised.value.problems[0].where == "a.json"
+
+
+@pytest.mark.parametrize("name", ["shape", "spread_us", "peers", "failed_peers", "machine", "versions", "git"])
+@pytest.mark.parametrize("wrong", [5, "text", True, [5], [[]], {"a": 1}, [{}]])
+def test_a_part_that_is_none_is_refused(name: str, wrong: object) -> None:
+    if (name, wrong) != ("shape", [5]):
+        with pytest.raises(InputError, match="not a record of schema 1"):
+            Record.from_json({**RECORD.to_json(), name: wrong})
+
+
+def test_a_whole_number_is_a_number_too() -> None:
+    assert Record.from_json({**RECORD.to_json(), "median_us": 100, "copy_gb_s": 45}).time.median_us == 100
+
+
+def test_every_record_of_the_project_is_one() -> None:
+    for path in (REPOSITORY / "bench/records").glob("*.json"):
+        Record.from_json(json.loads(path.read_text()), str(path))
 
 
 @pytest.mark.parametrize("name", ["op", "median_us", "shape", "peers", "date"])

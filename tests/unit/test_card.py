@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
 
 from hubkernels.bench.record import Record
 from hubkernels.hub.benchmarks import plot
-from hubkernels.hub.card import CardFacts, CardVariant, Parity, parity_in, render, settle_parity
+from hubkernels.hub.card import PLOT, CardFacts, CardVariant, Parity, parity_in, render, settle_parity
 from hubkernels.hub.description import Function, describe, first_paragraph
 from hubkernels.hub.local.card import card_errors, card_warnings
 from hubkernels.hub.show import is_front
@@ -18,6 +20,7 @@ from tests.conftest import REPOSITORY
 
 CPU = CardVariant("torch-cpu", "cpu", 2_500_000, "a" * 64, "c" * 40, dirty=False)
 FACTS = CardFacts("org/my-kernel", "1" * 40, "v1", 1, "Apache-2.0", "Squares.", (CPU,))
+TIMES = {"median_us": 1.0, "best_us": 1.0, "spread_us": [1.0, 1.0], "runs": 5}
 ROW = Parity("torch-cpu", "a" * 64, 24, 24, "0.51")
 
 
@@ -61,6 +64,38 @@ def test_a_plot_is_an_image_whatever_the_names_are() -> None:
     root = ET.fromstring(plot([strange, replace(strange, peers=())]))  # noqa: S314 - our own text
     texts = [found.text or "" for found in root.iter("{http://www.w3.org/2000/svg}text")]
     assert texts == ['<a & "b"> float32 4096x4096 fwd pre-touched', "0.77 of kernels-community"]
+
+
+USE = 'x\r\n\n## Use\x85\n```python\u2028get_kernel("evil/x")\n```\n|[a](b)|`<img src=x>\ud800\0'
+
+
+@pytest.mark.parametrize(
+    "name", ["cpu", "isa", "torch", "page_faults", "op", "dtype", "direction", "digest", "shape", "peer"]
+)
+@pytest.mark.parametrize("words", [USE, "# Use", "~~~", "- x", "<b>", "***"], ids=range(6))
+def test_a_record_writes_no_more_than_its_cell_of_the_card(name: str, words: str) -> None:
+    """The machine with the GPU sends records: a processor of several lines made a section that loads another kernel."""
+    whole = record().to_json()
+    changes: dict[str, dict[str, Any]] = {
+        **{part: {"machine": {**whole["machine"], part: words}} for part in ("cpu", "isa")},
+        "torch": {"versions": {**whole["versions"], "torch": words}},
+        "shape": {"shape": [1, 2, 3, 4, 5, 6], "shape_name": words},
+        "peer": {"peers": [{"name": words, "error": 0.1, "ratio": 0.5, **TIMES}]},
+    }
+    found = Record.from_json({**whole, **changes.get(name, {name: words})})
+    usual, text = (render(replace(FACTS, records=(each,))) for each in (record(), found))
+    text.encode()
+    assert len(text.splitlines()) == len(usual.splitlines())
+    assert [line for line in text.splitlines() if line.startswith("#")] == HEADINGS
+    *_, row = (line for line in text.splitlines() if line.startswith("|"))
+    assert len(re.split(r"(?<!\\)\|", row)) == 10
+    section = text.partition("## Benchmarks")[2].partition("## Provenance")[0].replace(f"]({PLOT})", "")
+    bare = re.sub(r"(?<!\\)`[^`]*`", "", section)
+    assert not re.search(r"(?<!\\)(\]\(|[<`#~*])|^-", bare, re.MULTILINE), bare
+    ET.fromstring(plot([found]))  # noqa: S314 - our own text
+
+
+HEADINGS = ["# my-kernel", "## Use", "## Variants", "## Benchmarks", "## Provenance"]
 
 
 def test_records_without_peers_have_no_picture() -> None:

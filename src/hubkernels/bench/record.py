@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, is_dataclass
+from typing import Any, get_args, get_origin, get_type_hints
 
 from hubkernels.errors import InputError, Problem
 
@@ -111,7 +112,10 @@ class Record:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], where: str | None = None) -> Record:
-        """Read the JSON form. Raises InputError for another schema version, and for fields missing or unknown."""
+        """Read the JSON form, which may come from elsewhere.
+
+        Raises InputError for another schema version, and for fields missing, unknown or of another type.
+        """
         if data.get("schema") != SCHEMA:
             hint = f"this hubkernels reads schema {SCHEMA}; a newer one may read it, or measure again"
             raise InputError(Problem(f"record schema {data.get('schema')!r} is unknown", where, hint))
@@ -128,11 +132,13 @@ class Record:
             "shape": tuple(data["shape"]),
             "machine": Machine(**data["machine"]),
             "versions": Versions(**data["versions"]),
-            "git": Git(**data["git"]) if data["git"] else None,
+            "git": None if data["git"] is None else Git(**data["git"]),
             "peers": tuple(PeerResult(**_nested(peer)) for peer in data["peers"]),
             "failed_peers": tuple(FailedPeer(**peer) for peer in data["failed_peers"]),
         }
-        return cls(**_nested({**data, **parts}))
+        found = cls(**_nested({**data, **parts}))
+        _insist_on_types(found)
+        return found
 
     @property
     def file_name(self) -> str:
@@ -147,6 +153,35 @@ class Record:
 
 
 _TIMING = ("median_us", "best_us", "spread_us", "runs")
+
+
+def _insist_on_types(part: object) -> None:
+    """Raises TypeError that names the first field of a record, or of a part of it, that is not as declared."""
+    for name, declared in get_type_hints(type(part)).items():
+        value = getattr(part, name)
+        if not _is(value, declared):
+            raise TypeError(f"{name} is {str(value)[:80]!r}, and no {_WORDS.get(declared, 'such part')}")
+
+
+_WORDS: Mapping[object, str] = {str: "text", int: "whole number", float: "number", bool: "true or false"}
+
+
+def _is(value: Any, declared: Any) -> bool:  # noqa: ANN401 - any JSON, and a type as it was declared
+    if declared in {str, int, bool}:
+        return type(value) is declared
+    if declared is float:
+        return type(value) in {int, float} and abs(value) <= sys.float_info.max
+    of = get_args(declared)
+    if get_origin(declared) is tuple:
+        wanted = of[:1] * len(value) if of[1:] == (...,) else of
+        return len(value) == len(wanted) and all(map(_is, value, wanted))
+    if of:  # one of several
+        return any(_is(value, each) for each in of)
+    if not isinstance(value, declared):
+        return False
+    if is_dataclass(value):
+        _insist_on_types(value)
+    return True
 
 
 def _flat(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -30,6 +31,7 @@ MANIFEST = "manifest.json"
 _FORM = 1
 _BLOCK, _PIECE = 512, 1 << 20
 _MANIFEST_MOST = 1 << 28
+_FOR_ITS_OWNER, _AS_THE_UMASK_SAYS = 0o600, 0o666
 _HEX = "[0-9a-f]"
 _SHA256 = re.compile(rf"{_HEX}{{64}}")
 _LARGE = re.compile(rf"lfs/objects/{_HEX}{{2}}/{_HEX}{{2}}/({_HEX}{{64}})")
@@ -66,7 +68,7 @@ class Carried:
 
 
 def pack(folder: Path, file: Path) -> Carried:
-    """Write all repositories of a Hub's folder to one file.
+    """Write all repositories of a Hub's folder to one file, which none but its owner may read where one is private.
 
     Raises EnvironmentLacksError where a server has it, CheckFailedError for a repository that is damaged.
     """
@@ -78,16 +80,17 @@ def pack(folder: Path, file: Path) -> Carried:
         for place in _repositories(folder):
             repo, _ = _place(f"{place.relative_to(folder).as_posix()}/hub.json")
             _check(place, repo, hub, str(place), "nothing was packed: delete it and pull it again, or take a copy")
+        mode = _FOR_ITS_OWNER if any(map(_is_private, _repositories(folder))) else _AS_THE_UMASK_SAYS
         members = {name: Member(path.stat().st_size, hash_file(path)) for name, path in _carried(folder)}
         with disk_errors(file):
-            handle, scratch = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+            scratch = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+            handle = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
             try:
                 with os.fdopen(handle, "wb") as archive:
                     _write(archive, folder, members)
-                Path(scratch).chmod(0o644)
-                Path(scratch).replace(target)
+                scratch.replace(target)
             except BaseException:
-                Path(scratch).unlink(missing_ok=True)
+                scratch.unlink(missing_ok=True)
                 raise
     return _told(members, hash_file(file))
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 
 from hubkernels.bench.record import PeerResult, Record
-from hubkernels.hub.markdown import table
+from hubkernels.hub.markdown import code, one_line, plain, table
 
 _HEAD = ("op", "dtype", "shape", "", "us, median [quartiles]", "of copy", "fastest peer, us", "ours / peer")
 
@@ -17,9 +17,9 @@ def bench_lines(records: Sequence[Record], digests: Collection[str]) -> Iterator
 
     def where(record: Record) -> tuple[bool, str]:
         machine, torch = record.machine, record.versions.torch
-        of = "these bytes" if record.digest in digests else f"another build, digest `{record.digest[:16]}`"
+        of = "these bytes" if record.digest in digests else f"another build, digest {code(record.digest[:16])}"
         parts = (machine.cpu, machine.isa, f"{record.threads} threads", f"torch {torch}", record.page_faults)
-        return record.digest not in digests, f"{', '.join(part for part in parts if part)}; of {of}:"
+        return record.digest not in digests, f"{', '.join(plain(part) for part in parts if part)}; of {of}:"
 
     ordered = sorted(records, key=lambda record: (where(record), _name(record)))
     for (_, line), rows in groupby(ordered, key=where):
@@ -52,7 +52,7 @@ def fastest(record: Record) -> PeerResult | None:
 
 
 def _text(x: float, y: float, text: str, anchor: str) -> str:
-    return f'<text x="{x:.1f}" y="{y}" text-anchor="{anchor}" fill="#222">{html.escape(text)}</text>'
+    return f'<text x="{x:.1f}" y="{y}" text-anchor="{anchor}" fill="#222">{html.escape(one_line(text))}</text>'
 
 
 def _name(record: Record) -> str:
@@ -70,12 +70,12 @@ def _shape(record: Record) -> str:
 def _row(record: Record) -> tuple[str, ...]:
     time, peer = record.time, fastest(record)
     spread = f"{_us(time.median_us)} [{_us(time.spread_us[0])}-{_us(time.spread_us[1])}]"
-    beside = (f"{peer.name} {_us(peer.time.median_us)}", f"{peer.ratio:.2f}") if peer else ("", "")
+    beside = (f"{plain(peer.name)} {_us(peer.time.median_us)}", f"{peer.ratio:.2f}") if peer else ("", "")
     return (
-        f"`{record.op}`",
-        record.dtype,
-        _shape(record),
-        record.direction,
+        code(record.op),
+        plain(record.dtype),
+        plain(_shape(record)),
+        plain(record.direction),
         spread,
         f"{record.share_of_copy:.0%}",
         *beside,

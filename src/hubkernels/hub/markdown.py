@@ -1,7 +1,8 @@
-"""Tables of a card."""
+"""Tables of a card, and texts that others wrote, as no more than text."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 
@@ -10,5 +11,19 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
 
 
+def one_line(text: str) -> str:
+    """Without line breaks of any kind, and what has no form in UTF-8 or in a picture."""
+    return " ".join("".join(each if each.isprintable() else " " for each in text).split())
+
+
+def plain(text: str) -> str:
+    """A text that is neither a heading, a link, code nor HTML, wherever in a line it stands."""
+    return re.sub(r"[\\`*\[\]<>#~&]|^[-+=]", r"\\\g<0>", one_line(text))
+
+
+def code(text: str) -> str:
+    return f"`{one_line(text.replace('`', ' '))}`"
+
+
 def _cell(text: str) -> str:
-    return " ".join(text.replace("|", "\\|").split())
+    return one_line(text).replace("|", "\\|")

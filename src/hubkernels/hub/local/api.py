@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import logging
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -17,11 +17,17 @@ from hubkernels.hub.local.asked import Asked, Site, base_url, commit_asked, flag
 from hubkernels.hub.local.card import card_errors, card_warnings
 from hubkernels.hub.local.hub import Stored
 from hubkernels.hub.local.names import RepoId, kind_of
+from hubkernels.hub.local.objects import DamagedObjectError, MissingObjectError
 from hubkernels.hub.local.refs import DamagedRefError
 from hubkernels.hub.local.repository import MAIN
 from hubkernels.model.client import spelled_alike
 
+_LOG = logging.getLogger(__name__)
+
 _REPO = "/api/{kind:kind}/{owner}/{name}"
+_CARD_MOST = 1 << 20
+_CARD_BODY_MOST = 3 * _CARD_MOST  # as JSON, of ASCII alone
+_BODY_MOST = 64 << 10
 
 
 class Api:
@@ -64,13 +70,18 @@ class Api:
         return Json(told)
 
     async def validate_card(self, request: Request) -> Response:
-        text = str((await json_body(request)).get("content", ""))
+        text = str((await json_body(request, _CARD_BODY_MOST)).get("content", ""))
+        if len(text) > _CARD_MOST:
+            raise Refusal(413, f"a card has at most {_CARD_MOST} characters, and this one {len(text)}")
+        return await run_in_threadpool(self._validate_card, text)
+
+    def _validate_card(self, text: str) -> Response:
         errors, warnings = card_errors(text), card_warnings(text)
         told = {"errors": [{"message": each} for each in errors], "warnings": [{"message": each} for each in warnings]}
         return Json(told, 400 if errors else 200)
 
     async def create(self, request: Request) -> Response:
-        asked = await json_body(request)
+        asked = await json_body(request, _BODY_MOST)
         return await run_in_threadpool(self._create, request, asked)
 
     def _create(self, request: Request, asked: dict[str, Any]) -> Response:
@@ -84,7 +95,7 @@ class Api:
         return Json({"url": url, "name": str(stored.repo), "id": str(stored.repo)})
 
     async def delete(self, request: Request) -> Response:
-        asked = await json_body(request)
+        asked = await json_body(request, _BODY_MOST)
         return await run_in_threadpool(self._delete, request, asked)
 
     def _delete(self, request: Request, asked: dict[str, Any]) -> Response:
@@ -123,14 +134,14 @@ class Api:
             and words in str(stored.repo).lower()
             and self._sees(account, stored)
         )
-        return Json([describe.repository(stored, head) for stored in found if (head := _main(stored))])
+        return Json([told for stored in found if (told := _told(stored))])
 
     def info(self, request: Request) -> Response:
         stored = self.site.repository(request).stored
         return Json(describe.repository(stored, commit_asked(request, stored.git)))
 
     async def settings(self, request: Request) -> Response:
-        asked = await json_body(request)
+        asked = await json_body(request, _BODY_MOST)
         return await run_in_threadpool(self._settings, request, asked)
 
     def _settings(self, request: Request, asked: dict[str, Any]) -> Response:
@@ -153,7 +164,7 @@ class Api:
         return Json(answer)
 
     async def create_branch(self, request: Request) -> Response:
-        start = (await json_body(request)).get("startingPoint")
+        start = (await json_body(request, _BODY_MOST)).get("startingPoint")
         return await run_in_threadpool(self._create_branch, request, start and str(start))
 
     def _create_branch(self, request: Request, start: str | None) -> Response:
@@ -165,7 +176,7 @@ class Api:
         return Json({})
 
     async def create_tag(self, request: Request) -> Response:
-        asked = await json_body(request)
+        asked = await json_body(request, _BODY_MOST)
         return await run_in_threadpool(self._create_tag, request, asked)
 
     def _create_tag(self, request: Request, asked: dict[str, Any]) -> Response:
@@ -180,10 +191,20 @@ class Api:
         return Json({})
 
 
-def _main(stored: Stored) -> str | None:
-    """None, and a line of the log, where it is damaged: that is said to who asks for this repository."""
-    with suppress(DamagedRefError):
-        return stored.git.refs.get(MAIN)
+def _told(stored: Stored) -> dict[str, Any] | None:
+    """None, and a line of the log, where it is damaged: that is said to who asks for this repository.
+
+    None, too, where it was deleted meanwhile.
+    """
+    try:
+        head = stored.git.refs.get(MAIN)
+        return describe.repository(stored, head) if head else None
+    except (DamagedRefError, DamagedObjectError):
+        pass
+    except MissingObjectError as error:
+        error.refusal()  # which logs it, but for a repository that was deleted
+    except KeyError:
+        _LOG.error("%s names no commit", stored.git.folder / MAIN)
     return None
 
 

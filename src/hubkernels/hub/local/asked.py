@@ -95,7 +95,7 @@ class Limits:
 
     file: of a file within a commit. large: of a large file. multipart: a larger one is uploaded in parts of ``part``
     each. keep_free: of the disk, whatever is uploaded. page: entries of a listing, and those that a client names to be
-    told of. operations: lines of a commit.
+    told of. files: that are asked about before an upload; clients ask about 256. operations: lines of a commit.
     """
 
     file: int = 2 << 30
@@ -104,6 +104,7 @@ class Limits:
     part: int = 32 << 20
     keep_free: int = 0
     page: int = 1000
+    files: int = 1000
     operations: int = 100_000
 
 
@@ -147,9 +148,10 @@ def host_of(request: Request) -> str:
     return host
 
 
-async def json_body(request: Request) -> dict[str, Any]:
+async def json_body(request: Request, most: int = _BODY_MOST) -> dict[str, Any]:
+    """most: bytes. While they are parsed nobody else is answered, seconds for 8 MiB of brackets."""
     try:
-        found = json.loads(await body(request) or b"{}")
+        found = json.loads(await body(request, most) or b"{}")
     except (ValueError, RecursionError) as error:
         raise Refusal(400, "the body is no JSON") from error
     if not isinstance(found, dict):

@@ -15,7 +15,7 @@ from hubkernels.hub.local.asked import Asked, Limits, Site, base_url, flag, json
 from hubkernels.hub.local.change import Change, Operation
 from hubkernels.hub.local.content import Pointer, check_oid
 from hubkernels.hub.local.describe import pointer_of
-from hubkernels.hub.local.lfs_rules import is_ignored, is_large
+from hubkernels.hub.local.lfs_rules import Ignored, Large
 from hubkernels.hub.local.names import check_path
 from hubkernels.hub.local.ndjson import LONG, Lines, decoded
 from hubkernels.hub.local.objects import Staging
@@ -41,22 +41,23 @@ class Commits:
         return await run_in_threadpool(self._preupload, request, asked)
 
     def _preupload(self, request: Request, asked: dict[str, Any]) -> Response:
-        git = self._writable(request).stored.git
+        git, files = self._writable(request).stored.git, objects(asked, "files")
+        if len(files) > self.site.limits.files:
+            raise Refusal(413, f"{self.site.limits.files} files at most are told of at once: ask several times")
         commit = git.commit_of(part(request, "revision"))
         ignore = asked.get("gitIgnore")
-        rules = _text(git, commit, ".gitignore") if ignore is None else str(ignore)
-        attributes = _text(git, commit, _ATTRIBUTES)
+        ignored = Ignored(_text(git, commit, ".gitignore") if ignore is None else str(ignore))
+        large = Large(_text(git, commit, _ATTRIBUTES) if self.site.hub.lfs else "")
         told = []
-        for file in objects(asked, "files"):
+        for file in files:
             path, size = check_path(file.get("path")), file.get("size")
             if not isinstance(size, int):
                 raise Refusal(400, f"the size of {path} is missing")
-            large = self.site.hub.lfs and is_large(path, size, attributes)
             told.append(
                 {
                     "path": path,
-                    "uploadMode": "lfs" if large else "regular",
-                    "shouldIgnore": is_ignored(path, rules),
+                    "uploadMode": "lfs" if self.site.hub.lfs and large.has(path, size) else "regular",
+                    "shouldIgnore": ignored.has(path),
                     "oid": _there(git, commit, path),
                 }
             )

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from io import BytesIO
 from typing import IO, cast
 
-from dulwich.errors import GitProtocolError
+from dulwich.errors import ChecksumMismatch, FileFormatException, GitProtocolError, ObjectMissing, WrongObjectException
 from dulwich.object_store import DiskObjectStore
 from dulwich.protocol import ReceivableProtocol
 from dulwich.repo import InvalidWorktreeConfiguration, UnsupportedExtension, UnsupportedVersion
@@ -27,6 +27,7 @@ from hubkernels.hub.local.asked import Site, body, repo_of
 from hubkernels.hub.local.git_wants import Handler, WithWants, ordered, reachable
 from hubkernels.hub.local.hub import Stored
 from hubkernels.hub.local.names import RepoId
+from hubkernels.hub.local.objects import MissingObjectError
 from hubkernels.hub.local.repository import mend_config, mend_head
 
 _LOG = logging.getLogger(__name__)
@@ -36,6 +37,8 @@ _IN_MEMORY = 1 << 20
 _ASK_MOST = 1 << 20  # 20,000 lines of what a client wants and has
 _ANY_SIZE = sys.maxsize - 1  # dulwich reads one byte more, to see that there is none
 _NOT_GIT = (GitProtocolError, AssertionError, ValueError)  # what dulwich raises for lines of another form
+_DAMAGE = (KeyError, zlib.error, ChecksumMismatch, FileFormatException, ObjectMissing, WrongObjectException)
+"""What it raises for objects that are missing or damaged."""
 _NOT_OURS = (OSError, ValueError, UnsupportedVersion, UnsupportedExtension, InvalidWorktreeConfiguration)
 """What dulwich raises for a config that is one of git, and not one of a repository that it can read."""
 _LOGIN = {"WWW-Authenticate": 'Basic realm="a token as password"'}
@@ -74,7 +77,7 @@ class GitHttp:
 
     def _serve(self, stored: Stored, asked: bytes, head: bytes, *, advertises: bool) -> Response:
         with _opened(stored, self.site) as repository:
-            answer = _Spool(self.site)
+            answer = _Spool(self.site, stored)
             repositories: dict[str, BackendRepo] = {"/": repository}
             backend = DictBackend(repositories)
             with answer.kept():
@@ -102,10 +105,11 @@ class GitHttp:
 class _Spool:
     """An answer, gathered before it is sent; what is large, on the disk."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, stored: Stored) -> None:
         file = tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=str(site.hub.scratch))  # noqa: SIM115 - sent later
         self.file = cast("IO[bytes]", file)
         self._site = site
+        self._stored = stored
         self._failed: OSError | Refusal | None = None
 
     def write(self, text: bytes) -> int | None:
@@ -131,8 +135,17 @@ class _Spool:
                 raise self._failed from error
             if isinstance(error, _NOT_GIT):
                 raise Refusal(400, f"this is no request of git: {error}") from error
+            if isinstance(error, _DAMAGE) and not isinstance(error, MissingObjectError):
+                raise _damaged(self._stored, error) from error
             raise
         self.file.seek(0)
+
+
+def _damaged(stored: Stored, error: Exception) -> Refusal:
+    """dulwich does not tell of which object it is."""
+    _LOG.error("%s cannot be cloned, an object is damaged or missing: %r", stored.git.folder, error)
+    hint = "may see by `git fsck` what is, and bring that back, or delete it and `kernel-builder hub pull` it again"
+    return Refusal(503, f"{stored.repo} cannot be cloned, it is damaged: who runs the Hub {hint}")
 
 
 def _opened(stored: Stored, site: Site) -> WithWants:

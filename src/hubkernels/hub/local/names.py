@@ -92,12 +92,19 @@ def _against_path(path: str) -> str | None:
 def _against_part(part: str) -> str | None:
     if part in {"", ".", ".."}:
         return "a part of it is empty, '.' or '..'"
-    if len(part.encode()) > _PART_BYTES:
+    if len(part.encode("utf-8", "surrogateescape")) > _PART_BYTES:
         return f"a part of it is longer than {_PART_BYTES} bytes"
     bare = part.split(":", maxsplit=1)[0].rstrip(". ").lower()
     if bare in {".git", ".gitmodules"} or _SHORT_OF_GIT.fullmatch(bare):
         return f"{part!r} is git's own"
     return None
+
+
+def against_entry(name: str) -> str | None:
+    """Of a name in a folder that comes from elsewhere: git keeps more than a client may send, as another encoding."""
+    if "/" in name or "\\" in name:
+        return "it has a slash or a backslash"
+    return _against_part("".join(each for each in name if unicodedata.category(each) != "Cf"))  # as macOS sees it
 
 
 def check_ref(name: str, what: str) -> str:

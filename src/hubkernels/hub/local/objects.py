@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import os
+import re
 import threading
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -14,18 +16,49 @@ from typing import BinaryIO
 
 from dulwich.object_format import DEFAULT_OBJECT_FORMAT
 from dulwich.object_store import DiskObjectStore
-from dulwich.objects import ObjectID, ShaFile
+from dulwich.objects import Commit, ObjectID, ShaFile, Tag
 from dulwich.pack import PackData, PackFileDisappeared, PackInflater
 
+from hubkernels.hub.local.answers import Refusal
 from hubkernels.hub.local.durable import make_folders, scratch_file, sync_all
 from hubkernels.hub.local.packs import NOT_A_PACK, inflate, read_packed
+
+_LOG = logging.getLogger(__name__)
 
 Pieces = Callable[[], Iterator[bytes]]
 
 _NUMBERS = {b"commit": 1, b"tree": 2, b"blob": 3, b"tag": 4}  # of git's kinds of objects, in packs
+_HEAD = re.compile(rb"(commit|tree|blob|tag) [0-9]+")
 _PIECE = 1 << 20
 _LOOKS = 2  # `git gc` moves an object into a pack, or out of one, between a look here and one there
 _LEVEL = 1  # a library of 5.9 MB: to 33% in 50 ms; level 6, to 30%, takes 150 ms
+
+
+class MissingObjectError(KeyError):
+    """No such object. Of one that a ref or another object names, `refusal` is what to say of that."""
+
+    def __init__(self, oid: str, store: ObjectStore) -> None:
+        super().__init__(oid)
+        self.oid = oid
+        self.store = store
+
+    def refusal(self) -> Refusal:
+        if not self.store.folder.is_dir():
+            return Refusal(404, "the repository was deleted", "RepoNotFound")
+        return DamagedObjectError(self.oid, self.store, "is missing")
+
+
+class DamagedObjectError(Refusal):
+    """An object that cannot be read, which who asks cannot help."""
+
+    def __init__(self, oid: str, store: ObjectStore, what: str, why: object = "") -> None:
+        path = store.path(oid)
+        repository = store.folder.parent
+        _LOG.error("%s %s%s", path, what, f": {why}" if why else "")
+        file = f"objects/{oid[:2]}/{oid[2:]}" if path.exists() else f"the object {oid}"
+        repo = f"{repository.parent.name}/{repository.name.removesuffix('.git')}"
+        hint = "bring it back from a copy, or delete the repository and `kernel-builder hub pull` it again"
+        super().__init__(503, f"{file} of {repo} {what}: who runs the Hub may {hint}")
 
 
 @dataclass(frozen=True)
@@ -62,9 +95,12 @@ class ObjectStore:
         return self.folder / oid[:2] / oid[2:]
 
     def __getitem__(self, oid: str) -> ShaFile:
-        """A commit, a tree or a tag. Raises KeyError."""
+        """A commit, a tree or a tag. Raises KeyError where it is missing, DamagedObjectError where it is none."""
         kind, *pieces = self._read(oid)
-        return ShaFile.from_raw_string(_NUMBERS[kind.split()[0]], b"".join(pieces))
+        try:
+            return _parsed(kind, b"".join(pieces))
+        except NOT_A_PACK as error:
+            raise DamagedObjectError(oid, self, "is damaged", error) from error
 
     def blob(self, oid: str) -> Blob:
         return Blob(oid, int(next(self._read(oid)).split()[1]), self)
@@ -83,15 +119,13 @@ class ObjectStore:
     def _read(self, oid: str) -> Generator[bytes, None, None]:
         """The header of an object, then its content in pieces."""
         file, offset = self._open(oid)
-        with file:
-            if offset is not None:
-                yield from read_packed(file, offset, self._read)
-                return
-            pieces = inflate(file)
-            head, _, first = next(pieces).partition(b"\0")
-            yield head
-            yield first
-            yield from pieces
+        try:
+            with file:
+                yield from _loose(file) if offset is None else read_packed(file, offset, self._read)
+        except MissingObjectError:
+            raise
+        except NOT_A_PACK as error:
+            raise DamagedObjectError(oid, self, "is damaged", error) from error
 
     def _open(self, oid: str) -> tuple[BinaryIO, int | None]:
         """The file that has an object, and where in a pack it begins. Raises KeyError."""
@@ -101,7 +135,7 @@ class ObjectStore:
             with contextlib.suppress(FileNotFoundError, PackFileDisappeared):
                 if found := self._open_packed(ObjectID(oid.encode())):
                     return found
-        raise KeyError(oid)
+        raise MissingObjectError(oid, self)
 
     def _open_packed(self, oid: ObjectID) -> tuple[BinaryIO, int] | None:
         """A file of its own for each reader: the lock is for the indexes alone, not held while somebody reads."""
@@ -128,6 +162,27 @@ class ObjectStore:
             for path in folder.iterdir():
                 path.unlink()
         return damaged
+
+
+def _loose(file: BinaryIO) -> Iterator[bytes]:
+    """As `read_packed`, of an object in a file of its own. Raises one of NOT_A_PACK."""
+    pieces = inflate(file)
+    head, _, first = next(pieces, b"").partition(b"\0")
+    if not _HEAD.fullmatch(head):
+        raise ValueError("it does not begin as an object")
+    yield head
+    yield first
+    yield from pieces
+
+
+def _parsed(kind: bytes, text: bytes) -> ShaFile:
+    """Raises one of NOT_A_PACK for what has not all that is read of it: dulwich itself would wait for who reads it."""
+    found = ShaFile.from_raw_string(_NUMBERS[kind.split()[0]], text)
+    if isinstance(found, Commit) and None in {found.tree, found.author, found.commit_time}:
+        raise ValueError("it is no whole commit")
+    if isinstance(found, Tag) and None in found.object:
+        raise ValueError("it is no whole tag")
+    return found
 
 
 def _cut(pieces: Iterable[bytes], start: int, length: int) -> Iterator[bytes]:

@@ -85,7 +85,7 @@ def inflate(file: BinaryIO) -> Iterator[bytes]:
     while not inflater.eof:
         data = inflater.unconsumed_tail or file.read(most)
         if not data:
-            raise OSError(f"{file.name} is cut off")
+            raise ValueError(f"{file.name} is cut off")
         piece = inflater.decompress(data, most)
         if piece:
             yield piece

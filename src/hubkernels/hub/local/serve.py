@@ -17,11 +17,13 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hubkernels.errors import EnvironmentLacksError, InputError, Problem
 from hubkernels.hub.local.accounts import Accounts
-from hubkernels.hub.local.answers import Refusal, on_failure, on_http_error, on_os_error, on_refusal
+from hubkernels.hub.local.answers import Refusal, on_failure, on_http_error, on_os_error, on_refusal, refused
 from hubkernels.hub.local.api import Api
 from hubkernels.hub.local.asked import Limits, Site
 from hubkernels.hub.local.commits import Commits
@@ -31,6 +33,7 @@ from hubkernels.hub.local.lfs import ContentOrigin, Lfs
 from hubkernels.hub.local.links import Links
 from hubkernels.hub.local.listings import Listings
 from hubkernels.hub.local.names import KINDS
+from hubkernels.hub.local.objects import MissingObjectError
 from hubkernels.hub.local.resolve import Resolve
 
 Wrap = Callable[[ASGIApp], ASGIApp]
@@ -87,6 +90,7 @@ def application(site: Site) -> ASGIApp:
     rooms = (Api(site), Listings(site), Commits(site), Lfs(site, links), GitHttp(site), Resolve(site, links))
     handlers = {
         Refusal: on_refusal,
+        MissingObjectError: _on_missing,
         HTTPException: on_http_error,
         OSError: on_os_error,
         Exception: on_failure,
@@ -102,6 +106,13 @@ def application(site: Site) -> ASGIApp:
             await _Drained(origin)({**scope, "path": scope["raw_path"].decode("ascii", "replace")}, receive, send)
 
     return both
+
+
+def _on_missing(_request: Request, error: Exception) -> Response:
+    """What a ref or another object names: who asks for something else is told so before."""
+    if not isinstance(error, MissingObjectError):
+        raise error
+    return refused(error.refusal())
 
 
 class _Drained:

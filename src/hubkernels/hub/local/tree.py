@@ -9,9 +9,11 @@ from typing import NamedTuple
 from dulwich.objects import S_ISGITLINK, ObjectID, Tree
 
 from hubkernels.hub.local.answers import Refusal
-from hubkernels.hub.local.objects import ObjectStore, Staging
+from hubkernels.hub.local.objects import DamagedObjectError, ObjectStore, Staging
 
 FILE, FOLDER = 0o100644, 0o040000
+MODES = frozenset({FILE, FOLDER, 0o100755, 0o120000, 0o160000})
+"""Those that git gives: of files, folders, programs, links and submodules."""
 
 
 class Entry(NamedTuple):
@@ -28,13 +30,14 @@ class Entry(NamedTuple):
 
 def entries(store: ObjectStore, tree: str, prefix: str = "") -> list[Entry]:
     """The files and folders of one folder, sorted by name. A submodule is none: its content is elsewhere."""
-    return [entry for entry in _all_entries(store, tree, prefix) if not S_ISGITLINK(entry.mode)]
+    return [entry for entry in all_entries(store, tree, prefix) if not S_ISGITLINK(entry.mode)]
 
 
-def _all_entries(store: ObjectStore, tree: str, prefix: str = "") -> list[Entry]:
+def all_entries(store: ObjectStore, tree: str, prefix: str = "") -> list[Entry]:
+    """As `entries`, and the submodules."""
     found = store[tree]
     if not isinstance(found, Tree):
-        raise KeyError(tree)
+        raise DamagedObjectError(tree, store, "is no folder")
     return [
         Entry(f"{prefix}{item.path.decode('utf-8', 'surrogateescape')}", item.mode, item.sha.decode())
         for item in found.items()
@@ -146,7 +149,7 @@ class Folder:
 
     def items(self) -> dict[str, Entry | Folder]:
         if self._changed is None:
-            found = _all_entries(self._store, self._tree) if self._tree else ()
+            found = all_entries(self._store, self._tree) if self._tree else ()
             self._changed = {entry.path: entry for entry in found}
         return self._changed
 

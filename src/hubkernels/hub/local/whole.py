@@ -1,5 +1,7 @@
 """Whether a repository is whole: each object is what its name says, and nothing that a ref leads to is missing.
 
+Nor does a folder in it have what no client may send, whose name would lead out of the folder of who takes it.
+
 Who carries a repository elsewhere asks before: damage would go along, and be found by whoever reads the file.
 """
 
@@ -17,10 +19,11 @@ from dulwich.pack import Pack
 
 from hubkernels.errors import CheckFailedError, Problem
 from hubkernels.host.files import hash_file
-from hubkernels.hub.local.names import RepoId
+from hubkernels.hub.local.names import RepoId, against_entry
+from hubkernels.hub.local.objects import DamagedObjectError
 from hubkernels.hub.local.packs import inflate
 from hubkernels.hub.local.repository import Repository
-from hubkernels.hub.local.tree import FOLDER
+from hubkernels.hub.local.tree import FILE, FOLDER, MODES, Entry, all_entries
 
 _KINDS = ("refs/heads/", "refs/tags/", "refs/pr/")
 _TOLD = 10
@@ -36,9 +39,10 @@ def insist_on_whole(git: Repository, repo: RepoId, where: str, hint: str) -> Non
 
 
 def _damage(git: Repository) -> Iterator[str]:
-    """What is not as its name says; where all is, what is missing."""
+    """What is not as its name says; where all is, what no folder may have; where none has, what is missing."""
     kinds: Kinds = {}
     wrong = [*(f"{file} names no commit" for file in git.refs.damaged()), *_unreadable(git.folder, kinds)]
+    wrong = wrong or list(islice(_strange(git, kinds), _TOLD))
     yield from wrong or _missing(git, kinds)
 
 
@@ -101,6 +105,27 @@ _STORES: Mapping[str, Callable[[Path], Kinds]] = {
     f"lfs/objects/{2 * _HEX}/{2 * _HEX}/{64 * _HEX}": _large,
 }
 """What is carried and named by its content. Other files are remains of a git that was killed, which no reader sees."""
+
+
+def _strange(git: Repository, kinds: Kinds) -> Iterator[str]:
+    """Of every folder, also of one that no ref leads to: a client may ask for a commit by its id."""
+    for oid in sorted(oid for oid, kind in kinds.items() if kind == "tree"):
+        try:
+            found = all_entries(git.objects, oid)
+        except DamagedObjectError:
+            yield f"its folder {oid} is none that git reads"
+            continue
+        for entry in found:
+            if reason := _against(entry):
+                yield f"its folder {oid} has {entry.path[:80]!r}: {reason}"
+
+
+def _against(entry: Entry) -> str | None:
+    if entry.mode not in MODES:
+        return f"its mode is {entry.mode:o}, which git gives to nothing"
+    if (entry.path, entry.mode) == (".gitmodules", FILE):  # of submodules, which stay
+        return None
+    return against_entry(entry.path)
 
 
 def _missing(git: Repository, kinds: Kinds) -> Iterator[str]:
