@@ -159,6 +159,29 @@ def test_a_commit_with_a_path_that_leads_elsewhere_is_refused(
 TYPE = {"content-type": "application/x-git-upload-pack-result"}
 
 
+def test_a_commit_in_capitals_is_pinned(hub: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Hub was asked which commit that is, and believed."""
+    pin, other = hub.publish(40), hub.publish(41)
+    hub.change.append(lambda path, *_: (200, json.dumps({"sha": other}).encode(), {}) if "/revision/" in path else None)
+    with hub.here(monkeypatch) as load:
+        assert load(revision=pin.upper()).answer() == 40
+        assert load(revision=pin) is load(revision=pin.upper())
+    assert not [path for path in hub.asked if "/revision/" in path]
+
+
+def test_the_beginning_of_a_commit_names_none_that_begins_otherwise(
+    hub: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pin, other = hub.publish(40), hub.publish(41)
+    hub.change.append(lambda path, *_: (200, json.dumps({"sha": pin}).encode(), {}) if "/revision/" in path else None)
+    with hub.here(monkeypatch) as load:
+        assert load(revision=pin[:7]).answer() == 40
+        assert load(revision=pin[:12].upper()).answer() == 40
+        assert load(revision="v1").answer() == 40, "a branch is what the Hub says"
+        with pytest.raises(HubRefusedError, match=f"the Hub says that {other[:7]} is {pin}"):
+            load(revision=other[:7])
+
+
 def test_a_hub_without_git_is_asked_by_its_api_where_that_is_allowed(
     hub: Machine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

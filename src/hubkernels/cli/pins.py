@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from hubkernels.hub.lock import RemoteOf
     from hubkernels.model.lock import Lock
 
-CACHE = "KERNELS_CACHE"
-"""The stock client's variable: its cache, where it is not the Hub's."""
-
 Repositories = Annotated[
     list[str] | None,
     typer.Argument(metavar="REPO[@VERSION|@REVISION]", help="Kernels instead of those that the project declares."),
@@ -154,10 +151,11 @@ def _tell(each: Audited) -> None:
 
 
 def _cache() -> Path:
+    """The stock client's."""
     from hubkernels.hub.cached import hub_cache  # noqa: PLC0415 - `--help` does without
+    from hubkernels.runtime.settings import own_cache  # noqa: PLC0415
 
-    own = os.environ.get(CACHE)
-    return Path(own) if own else hub_cache()
+    return own_cache(os.environ) or hub_cache()
 
 
 def remote_of() -> RemoteOf:
