@@ -13,7 +13,7 @@ from hubkernels.errors import CheckFailedError, EnvironmentLacksError, Hubkernel
 from hubkernels.runtime.gitpack import Object, read_pack
 from hubkernels.runtime.pktline import line, pack_of
 from tests.hub.conftest import Serve
-from tests.hub.own_loader import TABLE, Change, Machine, machine
+from tests.hub.own_loader import LOAD, TABLE, Change, Machine, artifact, machine
 from tests.unit.test_gitpack import delta, entry, packed
 from tests.unit.test_proof import FILE, FOLDER, blob, commit, tree
 
@@ -157,6 +157,30 @@ def test_a_commit_with_a_path_that_leads_elsewhere_is_refused(
 
 
 TYPE = {"content-type": "application/x-git-upload-pack-result"}
+
+
+def test_a_kernel_that_the_client_loads_is_proved_as_any_other(hub: Machine) -> None:
+    """The client asked for its files again, and took what came."""
+    base = hub.publish(40, repo="org/base")
+    files = artifact("top", 0, **{"kernel-depends": [{"repo-id": "org/base", "revision": base}]})
+    pin = hub.publish(0, repo="org/top", files=files)
+
+    def evil(path: str, status: int, body: bytes) -> tuple[int, bytes, dict[str, str]] | None:
+        return (status, body.replace(b"+ 0", b"+ 9"), {}) if "/org/top/resolve/" in path else None
+
+    hub.change.append(evil)
+    ran = hub.load(LOAD.format(how='revision=sys.argv[2], backend="cpu"'), "org/top", pin)
+    assert ran.out == f"0 {len(TABLE)}\n", ran.err
+    assert [path for path in hub.asked if "/org/top" in path] == [
+        "POST /kernels/org/top.git/git-upload-pack",
+        f"GET /kernels/org/top/resolve/{pin}/build/torch-cpu/data/table.bin",
+    ]
+    hub.cached(pin, "more.py", "org/top").resolve().write_bytes(b"print('evil')\ndef answer():\n    return 0\n")
+    ran = hub.load(LOAD.format(how='revision=sys.argv[2], backend="cpu"'), "org/top", pin)
+    assert ran.out == f"0 {len(TABLE)}\n", ran.err
+    loaded = "import kernels\n" + LOAD.format(how='revision=sys.argv[2], backend="cpu"')
+    loaded += "print([(each.repo_info.repo_id, each.repo_info.revision) for each in kernels.get_loaded_kernels()])\n"
+    assert hub.load(loaded, "org/top", pin).out.endswith(f"{[('org/base', base), ('org/top', pin)]}\n")
 
 
 def test_a_commit_in_capitals_is_pinned(hub: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

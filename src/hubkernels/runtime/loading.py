@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,9 +10,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import BinaryIO
 
-from hubkernels.errors import CheckFailedError, EnvironmentLacksError, HubkernelsError, Problem
+from hubkernels.errors import CheckFailedError, HubkernelsError, Problem
 from hubkernels.model.digest import METADATA
 from hubkernels.runtime.asked import Asked, NotCachedError, NotFoundError, NoVersionError, UntrustedError
+from hubkernels.runtime.by_client import insist_on_client, load_by_client
 from hubkernels.runtime.cache import Cache, problem_of
 from hubkernels.runtime.choose import chosen, decide, told
 from hubkernels.runtime.fetch import Hub, UnprovedError
@@ -63,12 +63,12 @@ class Load:
         variant, where = self._variant(revision)
         files = revision.files(variant)
         metadata = self._metadata(revision, variant, files)
-        if metadata.is_for_the_client:
-            return self._by_client(commit, metadata)
         hashes = self._files(revision, variant, files)
         self._check(metadata, hashes, where)
         if not self.settings.offline:
             self._remember(revision)
+        if metadata.is_for_the_client:
+            return load_by_client(self.wanted, self.settings, self.name, commit, where)
         return import_kernel(where, metadata, f"{self.name} at {commit}")
 
     def _remember(self, revision: Revision) -> None:
@@ -187,7 +187,9 @@ class Load:
             raise BadMetadataError(Problem("the variant has no metadata.json", f"{self.name}: {variant}"))
         self._files(revision, variant, own)
         metadata = read_metadata(place.read_bytes(), str(place))
-        if not metadata.is_for_the_client:
+        if metadata.is_for_the_client:
+            insist_on_client(metadata, self.name)
+        else:
             check_environment(metadata, variant)
             if self.wanted.check_arch:
                 check_arch(metadata, variant)
@@ -219,23 +221,3 @@ class Load:
     def _check(self, metadata: Metadata, hashes: dict[str, Hashes], where: Path) -> None:
         check_digest(metadata, hashes, where)
         self.cache.refuse_others(where, hashes)
-
-    def _by_client(self, commit: str, metadata: Metadata) -> ModuleType:
-        """Kernels that load kernels do so by a call of the client's, and a newer contract is the client's own."""
-        if importlib.util.find_spec("kernels") is None:
-            what = f"the kernel {metadata.name} needs other kernels, or a newer client: the stock client loads it"
-            raise EnvironmentLacksError(Problem(what, self.name, "pip install 'hubkernels[client]'"))
-        import kernels  # noqa: PLC0415 - an extra
-
-        wanted = self.wanted
-        trust = list(wanted.trust) if not isinstance(wanted.trust, bool) else wanted.trust
-        if isinstance(trust, list) and wanted.name in trust:
-            trust.append(self.name)
-        found: ModuleType = kernels.get_kernel(
-            self.name,
-            revision=commit,
-            backend=wanted.backend,
-            trust_remote_code=trust,
-            check_arch=wanted.check_arch,
-        )
-        return found
