@@ -53,8 +53,10 @@ class Load:
         return Hub(Web(self.settings.endpoint, self.settings.token), self.name)
 
     def is_elsewhere(self, error: HubkernelsError) -> bool:
-        """Whether the other spelling of the name may be there."""
-        return isinstance(error, NotCachedError) or (isinstance(error, RefusedError) and error.no_repository)
+        """Whether the other spelling of the name may be there: this one is no kernel, as far as can be told."""
+        if isinstance(error, NotCachedError):
+            return self.wanted.pinned or not self.cache.folder.is_dir()
+        return isinstance(error, RefusedError) and error.no_repository
 
     def module(self) -> ModuleType:
         self._check_trust()
@@ -80,9 +82,9 @@ class Load:
             self.cache.name(self.wanted.ref, revision.commit)
 
     def _check_trust(self) -> None:
-        """Raises UntrustedError where neither the caller nor the Hub vouches for the publisher."""
-        trust, names = self.wanted.trust, {self.name, self.wanted.name}
-        if trust is True or (isinstance(trust, (list, tuple, set, frozenset)) and names & set(trust)):
+        """Raises UntrustedError where neither the caller, by this very name, nor the Hub vouches for the publisher."""
+        trust = self.wanted.trust
+        if trust is True or (isinstance(trust, (list, tuple, set, frozenset)) and self.name in trust):
             return
         if self.settings.offline:
             _LOG.warning("%s is loaded without a network: whether its publisher is trusted is not asked", self.name)
