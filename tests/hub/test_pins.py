@@ -443,6 +443,38 @@ def test_a_commit_in_capitals_is_that_commit(site: Site) -> None:
     assert site.lock == [pin]
 
 
+def test_the_proof_of_what_was_prefetched_is_there(site: Site) -> None:
+    """A cache that nobody may write into needs no request for it."""
+    commit = site.publish("org/base", answering(40))
+    assert site.cli("lock", "org/base@1").code == 0
+    ran = site.cli("prefetch")
+    assert (ran.code, ran.err) == (0, "")
+    assert (site.home / f"hub/kernels--org--base/hubkernels/{commit}.objects").is_file()
+    load = "import hubkernels.runtime as r, sys; print(r.get_kernel('org/base', revision=sys.argv[1]{}).answer())"
+    ran = offline(site, load.format(", trust_remote_code=True"), commit, HF_HUB_OFFLINE="0")
+    assert ran.out == "40\n", ran.err
+
+
+def test_without_a_proof_it_is_prefetched_all_the_same(serve: Serve, tmp_path: Path) -> None:
+    def wrap(app: Any) -> Any:  # noqa: ANN401 - an ASGI application
+        async def no_git(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401
+            if "upload-pack" in scope.get("path", ""):
+                await send({"type": "http.response.start", "status": 403, "headers": [(b"content-length", b"0")]})
+                await send({"type": "http.response.body", "body": b""})
+            else:
+                await app(scope, receive, send)
+
+        return no_git
+
+    (tmp_path / "project").mkdir()
+    site = Site(serve(wrap=wrap), tmp_path / "project")
+    site.publish("org/base", answering(40))
+    ran = site.cli("prefetch", "org/base@1")
+    assert ran.code == 0, ran.err
+    assert "is in the cache without its proof" in ran.err
+    assert site.home.joinpath("hub/kernels--org--base/snapshots").is_dir()
+
+
 def test_without_prefetch_the_stock_client_does_not_load_what_it_downloaded(
     stoppable: Stoppable,
 ) -> None:

@@ -102,6 +102,22 @@ def test_of_two_kernels_that_are_spelled_alike_the_one_that_was_named_is_loaded(
         load("org/my_kernel", version=1)
 
 
+def test_a_cache_that_cannot_be_written_is_loaded_from(
+    hub: Machine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    commit = hub.publish(40)
+    assert hub.load(STOCK.format(how=PINNED), "org/my-kernel", commit).code == 0
+    (hub.home / "hub/kernels--org--my-kernel/hubkernels").touch()
+    with hub.here(monkeypatch) as load, caplog.at_level("INFO", "hubkernels"):
+        assert load(revision=commit).answer() == 40
+    assert "kernel-builder prefetch" in caplog.text
+    assert "cannot write" in caplog.text
+    hub.cached(commit, "more.py").unlink()
+    with hub.here(monkeypatch) as load, pytest.raises(EnvironmentLacksError, match="cannot write") as error:
+        load(revision=commit)
+    assert "KERNELS_CACHE" in str(error.value)
+
+
 def test_who_trusts_by_name_asks_nobody(hub: Machine) -> None:
     commit = hub.publish(40)
     how = PINNED + ", trust_remote_code=['org/my-kernel']"

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import BinaryIO
 
-from hubkernels.errors import CheckFailedError, HubkernelsError, Problem
+from hubkernels.errors import CheckFailedError, EnvironmentLacksError, HubkernelsError, Problem
 from hubkernels.model.digest import METADATA
 from hubkernels.runtime.asked import Asked, NotCachedError, NotFoundError, NoVersionError, UntrustedError
 from hubkernels.runtime.by_client import insist_on_client, load_by_client
@@ -32,6 +32,8 @@ from hubkernels.runtime.system import System
 from hubkernels.runtime.web import RefusedError, Web
 
 _LOG = logging.getLogger(__name__)
+
+_KEPT_BY = "`kernel-builder prefetch`, by who may write there, keeps what proves it"
 
 
 @dataclass
@@ -74,12 +76,18 @@ class Load:
         return import_kernel(where, metadata, f"{self.name} at {commit}")
 
     def _remember(self, revision: Revision) -> None:
-        """For the next load: what proves the files, who trusts them, and what names the commit."""
-        self.cache.keep(revision)
-        if self.vouched:
-            self.cache.vouch(revision.commit, self.settings.endpoint)
-        if not self.wanted.pinned:
-            self.cache.name(self.wanted.ref, revision.commit)
+        """For the next load: what proves the files, who trusts them, and what names the commit.
+
+        A cache that others fill, and that cannot be written here, is no reason not to load what is right.
+        """
+        try:
+            self.cache.keep(revision)
+            if self.vouched:
+                self.cache.vouch(revision.commit, self.settings.endpoint)
+            if not self.wanted.pinned:
+                self.cache.name(self.wanted.ref, revision.commit)
+        except EnvironmentLacksError as error:
+            _LOG.info("the next load of %s asks the Hub again: %s; %s", self.name, error.problems[0].what, _KEPT_BY)
 
     def _check_trust(self) -> None:
         """Raises UntrustedError where neither the caller, by this very name, nor the Hub vouches for the publisher."""
