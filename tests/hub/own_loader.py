@@ -160,7 +160,8 @@ def logging(machine_log: list[tuple[str, str, int]], change: list[Change]) -> An
                     for each in change:
                         status, content, more = each(scope["path"], status, content) or (status, content, more)
                     told = {name.decode(): value.decode() for name, value in start["headers"]}
-                    told |= {"content-length": str(len(content)), **more}
+                    told |= {} if scope["method"] == "HEAD" else {"content-length": str(len(content))}
+                    told |= more
                     headers = [(name.encode(), value.encode()) for name, value in told.items()]
                     await send({**start, "status": status, "headers": headers})
                     await send({"type": "http.response.body", "body": content if scope["method"] != "HEAD" else b""})

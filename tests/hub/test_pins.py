@@ -15,7 +15,14 @@ from typing import Any
 
 import pytest
 
+from hubkernels.errors import CheckFailedError, HubRefusedError
+from hubkernels.hub.changes import RemoteFile
+from hubkernels.hub.lock import lock
+from hubkernels.hub.prefetch import prefetch
+from hubkernels.hub.remote import Remote
 from hubkernels.model.digest import hash_digest
+from hubkernels.model.lock import Lock, Pin
+from hubkernels.model.project import KernelDependency
 from tests.conftest import Ran
 from tests.hub.conftest import READER, Serve, Served, run
 
@@ -385,6 +392,87 @@ def test_what_was_prefetched_loads_without_a_network(stoppable: Stoppable, tmp_p
     assert ran.code == 0, ran.err
     assert ran.out.split("\n") == [*["41 40"] * 4, "40 7", "40", ""]
     assert site.cli("audit", HF_ENDPOINT="http://127.0.0.1:9", **changes).code == 0
+
+
+def test_a_cache_below_the_home_is_one_for_all(site: Site, tmp_path: Path) -> None:
+    """`prefetch` fetched into ~/kc, and looked into a folder that is called ``~``: there was nothing wrong in it."""
+    commit = site.publish("org/base", answering(40))
+    own = {"KERNELS_CACHE": "~/kc", "HOME": str(tmp_path / "user")}
+    assert site.cli("lock", "org/base@1", **own).code == 0
+    ran = site.cli("prefetch", **own)
+    assert ran.code == 0, ran.err
+    assert f"org/base@{commit}: 7 files, version 1" in ran.out
+    assert site.cli("audit", **own).code == 0
+    assert not (site.folder / "~").exists()
+    for by in ("kernels", "hubkernels.runtime"):
+        load = f"import {by}, sys; print({by}.get_kernel('org/base', revision=sys.argv[1]).answer())"
+        assert offline(site, load, commit, **own).out == "40\n"
+
+
+class Vain(Remote):
+    """Takes another folder than the one that was meant, and names another commit than the one that was."""
+
+    def commit_of(self, revision: str) -> str:  # noqa: ARG002
+        return "b" * 40
+
+    def files(self, commit: str) -> dict[str, RemoteFile]:  # noqa: ARG002
+        return {}
+
+    def fetch(self, commit: str) -> None:
+        pass
+
+
+def test_what_is_not_where_it_was_fetched_to_is_refused(tmp_path: Path) -> None:
+    pins = (Pin(KernelDependency("org/base", version=1), "a" * 40),)
+    with pytest.raises(CheckFailedError, match="is not in the cache that it was fetched into"):
+        list(prefetch(Lock(pins), Vain, tmp_path))
+
+
+@pytest.mark.parametrize("asked", ["a" * 7, "A" * 12, "a" * 39, "a" * 41, "a" * 63])
+def test_another_commit_than_the_one_that_begins_so_is_refused(asked: str) -> None:
+    with pytest.raises(HubRefusedError, match=f"the Hub says that {asked} is b+"):
+        lock([KernelDependency("org/base", revision=asked)], Vain, None)
+
+
+def test_a_commit_in_capitals_is_that_commit(site: Site) -> None:
+    """The Hub was asked what it is, and believed."""
+    commit = site.publish("org/base", answering(40))
+    ran = site.cli("lock", f"org/base@{commit.upper()}")
+    assert ran.code == 0, ran.err
+    pin = {"dependency": {"repo-id": "org/base", "revision": commit}, "lock": {"commit": commit}}
+    assert site.lock == [pin]
+
+
+def test_the_proof_of_what_was_prefetched_is_there(site: Site) -> None:
+    """A cache that nobody may write into needs no request for it."""
+    commit = site.publish("org/base", answering(40))
+    assert site.cli("lock", "org/base@1").code == 0
+    ran = site.cli("prefetch")
+    assert (ran.code, ran.err) == (0, "")
+    assert (site.home / f"hub/kernels--org--base/hubkernels/{commit}.objects").is_file()
+    load = "import hubkernels.runtime as r, sys; print(r.get_kernel('org/base', revision=sys.argv[1]{}).answer())"
+    ran = offline(site, load.format(", trust_remote_code=True"), commit, HF_HUB_OFFLINE="0")
+    assert ran.out == "40\n", ran.err
+
+
+def test_without_a_proof_it_is_prefetched_all_the_same(serve: Serve, tmp_path: Path) -> None:
+    def wrap(app: Any) -> Any:  # noqa: ANN401 - an ASGI application
+        async def no_git(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401
+            if "upload-pack" in scope.get("path", ""):
+                await send({"type": "http.response.start", "status": 403, "headers": [(b"content-length", b"0")]})
+                await send({"type": "http.response.body", "body": b""})
+            else:
+                await app(scope, receive, send)
+
+        return no_git
+
+    (tmp_path / "project").mkdir()
+    site = Site(serve(wrap=wrap), tmp_path / "project")
+    site.publish("org/base", answering(40))
+    ran = site.cli("prefetch", "org/base@1")
+    assert ran.code == 0, ran.err
+    assert "is in the cache without its proof" in ran.err
+    assert site.home.joinpath("hub/kernels--org--base/snapshots").is_dir()
 
 
 def test_without_prefetch_the_stock_client_does_not_load_what_it_downloaded(

@@ -5,18 +5,20 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hubkernels.errors import CheckFailedError, EnvironmentLacksError, HubkernelsError, HubRefusedError, InputError
 from tests.conftest import Cli, Mount, SmallProject
 from tests.hub.conftest import OTHER, READER, Serve
-from tests.hub.own_loader import LOAD, STOCK, TABLE, Machine, artifact, machine
+from tests.hub.own_loader import LOAD, STOCK, TABLE, Machine, artifact, logging, machine
 
 pytest.importorskip("kernels", reason="the stock client is not installed")
 pytest.importorskip("torch", reason="the client loads kernels into torch")
@@ -68,6 +70,52 @@ def test_a_hub_of_one_spelling_is_asked_twice_for_the_other(
         hub.log.clear()
         assert load(name, revision=commit).answer() == 40
     assert hub.asked == []
+
+
+def test_of_two_kernels_that_are_spelled_alike_the_one_that_was_named_is_loaded(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was the one that the cache had; and who trusted the one had trusted both."""
+    log: list[tuple[str, str, int]] = []
+
+    def wrap(app: Any) -> Any:  # noqa: ANN401 - an ASGI application
+        logged = logging(log, [])(app)
+
+        async def two(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401
+            path = scope.get("path", "").replace("org/my_kernel", "org/other")
+            await logged({**scope, "path": path, "raw_path": path.encode()}, receive, send)
+
+        return two
+
+    here = Machine(serve(wrap=wrap, trust="another-org"), tmp_path / "machine", log)
+    dashed, other = here.publish(40), here.publish(50, repo="org/other", files=artifact("my-kernel", 50))
+    with here.here(monkeypatch) as load:
+        assert load("org/my-kernel", version=1, trust_remote_code=True).answer() == 40
+        assert load("org/my_kernel", version=1, trust_remote_code=True).answer() == 50
+        assert load("org/my-kernel", revision=other, trust_remote_code=True).answer() == 50, "here by its digits"
+    with here.here(monkeypatch) as load:
+        with pytest.raises(ValueError, match="org/my-kernel is not from a trusted publisher"):
+            load("org/my_kernel", revision=dashed, trust_remote_code=["org/my_kernel"])
+        assert load("org/my_kernel", revision=dashed, trust_remote_code=["org/my-kernel"]).answer() == 40
+    shutil.rmtree(here.home / "hub/kernels--org--my_kernel/refs")
+    with here.here(monkeypatch, **OFFLINE) as load, pytest.raises(FileNotFoundError, match=r"org/my_kernel is not in"):
+        load("org/my_kernel", version=1)
+
+
+def test_a_cache_that_cannot_be_written_is_loaded_from(
+    hub: Machine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    commit = hub.publish(40)
+    assert hub.load(STOCK.format(how=PINNED), "org/my-kernel", commit).code == 0
+    (hub.home / "hub/kernels--org--my-kernel/hubkernels").touch()
+    with hub.here(monkeypatch) as load, caplog.at_level("INFO", "hubkernels"):
+        assert load(revision=commit).answer() == 40
+    assert "kernel-builder prefetch" in caplog.text
+    assert "cannot write" in caplog.text
+    hub.cached(commit, "more.py").unlink()
+    with hub.here(monkeypatch) as load, pytest.raises(EnvironmentLacksError, match="cannot write") as error:
+        load(revision=commit)
+    assert "KERNELS_CACHE" in str(error.value)
 
 
 def test_who_trusts_by_name_asks_nobody(hub: Machine) -> None:

@@ -13,7 +13,7 @@ from hubkernels.errors import CheckFailedError, EnvironmentLacksError, Hubkernel
 from hubkernels.runtime.gitpack import Object, read_pack
 from hubkernels.runtime.pktline import line, pack_of
 from tests.hub.conftest import Serve
-from tests.hub.own_loader import TABLE, Change, Machine, machine
+from tests.hub.own_loader import LOAD, TABLE, Change, Machine, artifact, machine
 from tests.unit.test_gitpack import delta, entry, packed
 from tests.unit.test_proof import FILE, FOLDER, blob, commit, tree
 
@@ -157,6 +157,53 @@ def test_a_commit_with_a_path_that_leads_elsewhere_is_refused(
 
 
 TYPE = {"content-type": "application/x-git-upload-pack-result"}
+
+
+def test_a_kernel_that_the_client_loads_is_proved_as_any_other(hub: Machine) -> None:
+    """The client asked for its files again, and took what came."""
+    base = hub.publish(40, repo="org/base")
+    files = artifact("top", 0, **{"kernel-depends": [{"repo-id": "org/base", "revision": base}]})
+    pin = hub.publish(0, repo="org/top", files=files)
+
+    def evil(path: str, status: int, body: bytes) -> tuple[int, bytes, dict[str, str]] | None:
+        return (status, body.replace(b"+ 0", b"+ 9"), {}) if "/org/top/resolve/" in path else None
+
+    hub.change.append(evil)
+    ran = hub.load(LOAD.format(how='revision=sys.argv[2], backend="cpu"'), "org/top", pin)
+    assert ran.out == f"0 {len(TABLE)}\n", ran.err
+    assert [path for path in hub.asked if "/org/top" in path] == [
+        "POST /kernels/org/top.git/git-upload-pack",
+        f"GET /kernels/org/top/resolve/{pin}/build/torch-cpu/data/table.bin",
+    ]
+    hub.cached(pin, "more.py", "org/top").resolve().write_bytes(b"print('evil')\ndef answer():\n    return 0\n")
+    ran = hub.load(LOAD.format(how='revision=sys.argv[2], backend="cpu"'), "org/top", pin)
+    assert ran.out == f"0 {len(TABLE)}\n", ran.err
+    loaded = "import kernels\n" + LOAD.format(how='revision=sys.argv[2], backend="cpu"')
+    loaded += "print([(each.repo_info.repo_id, each.repo_info.revision) for each in kernels.get_loaded_kernels()])\n"
+    assert hub.load(loaded, "org/top", pin).out.endswith(f"{[('org/base', base), ('org/top', pin)]}\n")
+
+
+def test_a_commit_in_capitals_is_pinned(hub: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Hub was asked which commit that is, and believed."""
+    pin, other = hub.publish(40), hub.publish(41)
+    hub.change.append(lambda path, *_: (200, json.dumps({"sha": other}).encode(), {}) if "/revision/" in path else None)
+    with hub.here(monkeypatch) as load:
+        assert load(revision=pin.upper()).answer() == 40
+        assert load(revision=pin) is load(revision=pin.upper())
+    assert not [path for path in hub.asked if "/revision/" in path]
+
+
+def test_the_beginning_of_a_commit_names_none_that_begins_otherwise(
+    hub: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pin, other = hub.publish(40), hub.publish(41)
+    hub.change.append(lambda path, *_: (200, json.dumps({"sha": pin}).encode(), {}) if "/revision/" in path else None)
+    with hub.here(monkeypatch) as load:
+        assert load(revision=pin[:7]).answer() == 40
+        assert load(revision=pin[:12].upper()).answer() == 40
+        assert load(revision="v1").answer() == 40, "a branch is what the Hub says"
+        with pytest.raises(HubRefusedError, match=f"the Hub says that {other[:7]} is {pin}"):
+            load(revision=other[:7])
 
 
 def test_a_hub_without_git_is_asked_by_its_api_where_that_is_allowed(

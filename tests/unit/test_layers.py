@@ -31,7 +31,7 @@ ALLOWED: dict[str, set[str]] = {
     "runtime": {"errors", "model", "host"},
     "cli": {
         *("errors", "model", "host", "config", "abi", "toolchain"),
-        *("build", "check", "bench", "export", "init", "hub", "release"),
+        *("build", "check", "bench", "export", "init", "hub", "release", "runtime"),
     },
 }
 

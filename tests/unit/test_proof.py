@@ -93,9 +93,11 @@ def _without_build() -> tuple[str, dict[str, Object]]:
 
 
 def test_two_files_of_one_name_are_refused() -> None:
-    variant = tree((FILE, b"a.py", CODE), (FILE, b"a.py", blob(b"")))
-    with pytest.raises(CheckFailedError, match="two files of one name"):
-        proven(variant).files("torch-cpu")
+    """Equal ones, too: a tree of half a million of them counted as one file, and was read for each folder."""
+    for second in (blob(b""), CODE):
+        variant = tree((FILE, b"a.py", CODE), (FILE, b"a.py", second))
+        with pytest.raises(CheckFailedError, match="two files of one name"):
+            proven(variant).files("torch-cpu")
 
 
 def test_what_is_missing_or_of_another_kind_is_refused() -> None:
@@ -127,6 +129,14 @@ def test_folders_that_unfold_without_end_are_refused() -> None:
         level = tree((FOLDER, b"a", level))
     with pytest.raises(CheckFailedError, match="deep"):
         proven(level, *kept).files("torch-cpu")
+
+
+def test_bytecode_counts_although_it_is_not_listed() -> None:
+    """Fifty folders that are one tree of 20,000 names took 43 s, and nothing ended it."""
+    many = tree(*((FILE, b"%d.pyc" % number, CODE) for number in range(300)))
+    variant = tree(*((FOLDER, b"%02d" % number, many) for number in range(50)))
+    with pytest.raises(CheckFailedError, match="more than 10000 files"):
+        proven(variant, many, CODE).files("torch-cpu")
 
 
 def test_what_a_hub_lists_is_held_to_the_same_names() -> None:

@@ -40,9 +40,10 @@ GOOD: dict[str, Any] = {
 
 CLIENT = """
 import json, os
+from pathlib import Path
 from huggingface_hub import constants, get_token
 from kernels import hf_hub
-cache = hf_hub.CACHE_DIR or constants.HF_HUB_CACHE
+cache = Path(hf_hub.CACHE_DIR or constants.HF_HUB_CACHE).expanduser()  # as every download does
 print(json.dumps([constants.ENDPOINT, get_token(), str(cache), constants.HF_HUB_OFFLINE]))
 """
 
@@ -58,6 +59,8 @@ print(json.dumps([constants.ENDPOINT, get_token(), str(cache), constants.HF_HUB_
         {"HF_HOME": "{tmp}/home", "HF_HUB_CACHE": "~/elsewhere", "HF_TOKEN_PATH": "{tmp}/file"},
         {"HUGGINGFACE_HUB_CACHE": "{tmp}/older", "TRANSFORMERS_OFFLINE": "1"},
         {"KERNELS_CACHE": "{tmp}/kernels", "HF_HUB_OFFLINE": "0"},
+        {"KERNELS_CACHE": "~/kernels"},
+        {"KERNELS_CACHE": "$HOME/kernels"},
         {"HF_ENDPOINT": "https://example.org/hub", "HF_HUB_OFFLINE": "true"},
     ],
 )
@@ -78,6 +81,12 @@ def test_the_environment_is_read_as_the_client_reads_it(
     done = subprocess.run([sys.executable, "-c", CLIENT], capture_output=True, text=True, check=True)
     found = read_settings()
     assert [found.endpoint, found.token, str(found.cache), found.offline] == json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("name", ["KERNELS_CACHE", "HF_HOME"])
+def test_a_home_that_is_not_there_is_told(name: str) -> None:
+    with pytest.raises(InputError, match="nobody's home is ~no-such-user"):
+        read_settings({name: "~no-such-user/kernels"})
 
 
 def test_folders_stand_for_kernels_by_name() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,15 +13,19 @@ import typer
 from hubkernels.cli.console import columns, fail, note, say, say_json, say_warnings
 from hubkernels.cli.options import HERE, Json, ProjectFolder
 from hubkernels.cli.verify_signature import PolicyFile, chosen_policy
-from hubkernels.errors import CHECK_FAILED, CheckFailedError, InputError, Problem
+from hubkernels.errors import (
+    CHECK_FAILED,
+    CheckFailedError,
+    EnvironmentLacksError,
+    HubRefusedError,
+    InputError,
+    Problem,
+)
 
 if TYPE_CHECKING:
     from hubkernels.hub.audit import Audited
     from hubkernels.hub.lock import RemoteOf
-    from hubkernels.model.lock import Lock
-
-CACHE = "KERNELS_CACHE"
-"""The stock client's variable: its cache, where it is not the Hub's."""
+    from hubkernels.model.lock import Lock, Pin
 
 Repositories = Annotated[
     list[str] | None,
@@ -99,6 +104,7 @@ def prefetch(
     warn_without_hashes(wanted)
     done = []
     for each in fetch(wanted, remote_of(), _cache()):
+        _keep_proof(each.pin)
         done.append(
             {"kernel": words(each.pin.dependency), "commit": each.pin.commit, "folder": str(each.folder)}
             | {"files": each.files, "versions": list(each.versions)}
@@ -108,6 +114,22 @@ def prefetch(
             say(f"{each.pin.key}: {each.files} files{names}")
     if json:
         say_json(done)
+
+
+def _keep_proof(pin: Pin) -> None:
+    """For `hubkernels.runtime`, which asks for one of a pinned kernel; the stock client asks for none.
+
+    The files are those of the lock already: only a proof of something else is an error.
+    """
+    from hubkernels.runtime.proving import keep_proof  # noqa: PLC0415 - `--help` does without
+
+    try:
+        keep_proof(pin.dependency.repo_id, pin.commit, _cache())
+    except (HubRefusedError, EnvironmentLacksError) as error:
+        say_warnings(
+            replace(problem, what=f"{pin.key} is in the cache without its proof: {problem.what}")
+            for problem in error.problems
+        )
 
 
 def warn_without_hashes(lock: Lock) -> None:
@@ -154,10 +176,11 @@ def _tell(each: Audited) -> None:
 
 
 def _cache() -> Path:
+    """The stock client's."""
     from hubkernels.hub.cached import hub_cache  # noqa: PLC0415 - `--help` does without
+    from hubkernels.runtime.settings import own_cache  # noqa: PLC0415
 
-    own = os.environ.get(CACHE)
-    return Path(own) if own else hub_cache()
+    return own_cache(os.environ) or hub_cache()
 
 
 def remote_of() -> RemoteOf:

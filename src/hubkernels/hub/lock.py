@@ -9,14 +9,14 @@ from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from hubkernels.errors import CheckFailedError, InputError, Problem, gathered
+from hubkernels.errors import CheckFailedError, HubRefusedError, InputError, Problem, gathered
 from hubkernels.hub.branches import version_of
 from hubkernels.hub.changes import RemoteFile
 from hubkernels.hub.hashes import against_digest, refuse_bytecode
 from hubkernels.hub.offer import Content
 from hubkernels.hub.remote import Remote
 from hubkernels.hub.variant_metadata import metadata_of, read_variant
-from hubkernels.model.client import COMMIT, spelled_alike
+from hubkernels.model.client import BEGINNING_RULE, COMMIT, may_stand_for, spelled_alike
 from hubkernels.model.lock import Files, Lock, Pin, words
 from hubkernels.model.project import KernelDependency
 
@@ -96,9 +96,9 @@ def _insist_on_pin(wanted: KernelDependency, by: KernelDependency, remote: Remot
 def _pin(wanted: KernelDependency, remote: Remote) -> Pin:
     """With the dependency as the lock has it: a name that can move becomes the commit that it stands for now."""
     if wanted.version is None and wanted.revision is not None:
-        commit = wanted.revision
+        commit = wanted.revision.lower()
         if not COMMIT.fullmatch(commit):
-            commit = remote.commit_of(commit)
+            commit = _commit_of(wanted.revision, remote)
         return Pin(replace(wanted, revision=commit), commit)
     versions = versions_of(remote)
     version = wanted.version if wanted.version is not None else max(versions, default=None)
@@ -107,6 +107,14 @@ def _pin(wanted: KernelDependency, remote: Remote) -> Pin:
         missing = "no version" if version is None else f"no version {version}"
         raise InputError(Problem(f"{wanted.repo_id} has {missing}", remote.url, f"versions: {there}"))
     return Pin(replace(wanted, version=version), versions[version])
+
+
+def _commit_of(revision: str, remote: Remote) -> str:
+    """What the Hub says. Raises HubRefusedError for a commit that does not begin as it was asked for."""
+    commit = remote.commit_of(revision)
+    if not may_stand_for(revision, commit):
+        raise HubRefusedError(Problem(f"the Hub says that {revision} is {commit}", remote.url, BEGINNING_RULE))
+    return commit
 
 
 def versions_of(remote: Remote) -> dict[int, str]:

@@ -39,6 +39,7 @@ def prefetch(lock: Lock, remote_of: RemoteOf, cache: Path) -> Iterator[Fetched]:
         remote = remote_of(pin.dependency.repo_id)
         refuse_bytecode(remote.files(pin.commit), f"{remote.url}/tree/{pin.commit}")
         remote.fetch(pin.commit)
+        _insist_on_snapshot(cached)
         if wrong_files(cached, promised):
             _discard_wrong(cached, promised)
             remote.fetch(pin.commit)
@@ -47,6 +48,13 @@ def prefetch(lock: Lock, remote_of: RemoteOf, cache: Path) -> Iterator[Fetched]:
         for version in versions:
             cached.name_version(version)
         yield Fetched(pin, cached.snapshot, sum(1 for _ in cached.paths()), versions)
+
+
+def _insist_on_snapshot(cached: Cached) -> None:
+    """Where nothing is, nothing is wrong."""
+    if not cached.snapshot.is_dir():
+        what = f"{cached.pin.key} is not in the cache that it was fetched into"
+        raise CheckFailedError(Problem(what, str(cached.snapshot), "is KERNELS_CACHE, or HF_HOME, a full path?"))
 
 
 def promised_of(lock: Lock, pin: Pin) -> Files | None:

@@ -33,6 +33,18 @@ COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 SHA1_COMMIT = re.compile(r"[0-9a-f]{40}")
 """A full commit hash of the kind that the Hub has."""
 
+_BEGINNING = re.compile(r"[0-9a-fA-F]{7,64}")
+"""Of a commit hash, as short as git and the Hub show it; a branch may be called ``2026`` or ``feed``."""
+
+
+def may_stand_for(revision: str, commit: str) -> bool:
+    """Whether a Hub may name this commit for a revision: what looks like a hash begins that of the commit."""
+    return _BEGINNING.fullmatch(revision) is None or commit.startswith(revision.lower())
+
+
+BEGINNING_RULE = "7 digits of hex and more are the beginning of a commit: refs/heads/NAME is a branch of such a name"
+"""may_stand_for in words."""
+
 _WORD = r"[A-Za-z0-9_]([A-Za-z0-9_]|[-.](?![-.]))*(?<![-.])"
 REPO_ID = re.compile(rf"(?=.{{3,96}}\Z){_WORD}/{_WORD}(?<!\.git)")
 """A repository on the Hub: owner and name; no two of ``-`` and ``.`` in a row, none at an end."""

@@ -45,11 +45,14 @@ class Asked:
 
     @property
     def ref(self) -> str:
-        return self.revision if self.revision is not None else f"v{self.version}"
+        if self.revision is None:
+            return f"v{self.version}"
+        return self.revision.lower() if self.pinned else self.revision
 
     @property
     def pinned(self) -> bool:
-        return self.revision is not None and SHA1_COMMIT.fullmatch(self.revision) is not None
+        """In capitals, too: asked for those, a Hub could name any commit."""
+        return self.revision is not None and SHA1_COMMIT.fullmatch(self.revision.lower()) is not None
 
     def refuse_strange(self) -> None:
         """Raises BadRequestError."""

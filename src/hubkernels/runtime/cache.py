@@ -13,12 +13,12 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.machinery import all_suffixes
 from pathlib import Path
 from typing import BinaryIO
 
-from hubkernels.errors import Problem
+from hubkernels.errors import EnvironmentLacksError, Problem
 from hubkernels.host.files import disk_errors, read_json_object, write_atomically
 from hubkernels.model.client import SHA1_COMMIT
 from hubkernels.model.digest import uncovered
@@ -30,9 +30,24 @@ Fill = Callable[[BinaryIO], None]
 _OWN = "hubkernels"
 """A folder beside the client's: how what is here is proved, and files that are not whole yet."""
 
+_ELSEWHERE = "KERNELS_CACHE names another cache; who may write into this one can `kernel-builder prefetch` it"
+
 _HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _SHA256_DIGITS = 64
 _IMPORTED = (*all_suffixes(), ".dll", ".dylib")
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """What cannot be written into a cache may go into another one."""
+    try:
+        with disk_errors(path):
+            yield
+    except EnvironmentLacksError as error:
+        (problem,) = error.problems
+        if problem.hint or not isinstance(error.__cause__, OSError):
+            raise
+        raise EnvironmentLacksError(replace(problem, hint=_ELSEWHERE)) from error.__cause__
 
 
 @dataclass(frozen=True)
@@ -95,7 +110,7 @@ class Cache:
             place, text = self._own(revision.commit, "json"), json.dumps({"files": listed}).encode()
         else:
             return
-        if not place.exists() or place.read_bytes() != text:
+        if _read(place) != text:
             write_atomically(place, text)
 
     def _own(self, commit: str, kind: str) -> Path:
@@ -146,7 +161,7 @@ class Cache:
         Raises CheckFailedError where it has another, EnvironmentLacksError where it cannot be written.
         """
         blob, target = self.folder / "blobs" / str(file.blob), self.variant(commit, variant) / file.path
-        with disk_errors(blob):
+        with _writing(blob):
             found = _hashes(blob)
             if found is None or not found.are_of(file):
                 found = self._write(blob, file, fill)
@@ -189,6 +204,13 @@ class Cache:
             yield path
         finally:
             path.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
 
 
 def _hashes(path: Path) -> Hashes | None:

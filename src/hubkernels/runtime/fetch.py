@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 from urllib.parse import quote
 
 from hubkernels.errors import HubkernelsError, HubRefusedError, Problem
-from hubkernels.model.client import SHA1_COMMIT
+from hubkernels.model.client import BEGINNING_RULE, SHA1_COMMIT, may_stand_for
 from hubkernels.runtime.gitpack import PackError, read_pack
 from hubkernels.runtime.pktline import LineError, NoPackError, ask_for, pack_of
 from hubkernels.runtime.proof import BUILD, File, Proven, Told, wrong
@@ -66,12 +66,14 @@ class Hub:
         }
 
     def commit_of(self, revision: str) -> str:
-        """The commit that a branch, a tag, or the beginning of an id names."""
+        """The commit that a branch, a tag, or the beginning of an id names. Raises HubRefusedError for another one."""
         answer = self.web.read(f"{self._api}/revision/{quote(revision, safe='')}", _ANSWER_MOST)
         found = answer.json()
         commit = found.get("sha") if isinstance(found, dict) else None
         if not isinstance(commit, str) or not SHA1_COMMIT.fullmatch(commit):
             raise HubRefusedError(Problem(f"the Hub does not tell which commit {revision} is", answer.url))
+        if not may_stand_for(revision, commit):
+            raise HubRefusedError(Problem(f"the Hub says that {revision} is {commit}", answer.url, BEGINNING_RULE))
         return commit
 
     def proved(self, commit: str) -> Proven:

@@ -20,7 +20,7 @@ def get_kernel(  # noqa: PLR0913 - those of the client
     backend: str | None = None,
     check_arch: bool = True,
 ) -> ModuleType:
-    """A kernel, as the stock client's ``kernels.get_kernel`` gives it, by either spelling of its name.
+    """A kernel, as the stock client's ``kernels.get_kernel`` gives it; by the other spelling of a name that is none.
 
     Exactly one of revision and version. A revision of 40 hex digits is always the same kernel, and that is proved, by
     git: the commit has this id, its trees and files have the ids that it names, large files the SHA-256
@@ -50,12 +50,16 @@ def get_kernel(  # noqa: PLR0913 - those of the client
         return load_local(wanted, local)
     system = this_system(backend)
     loads = [Load(wanted, settings, name, system) for name in names]
-    loads.sort(key=lambda load: not load.cache.folder.is_dir())
+    loads.sort(key=lambda load: not (wanted.pinned and load.cache.has(wanted.ref)))
     return _first(loads)
 
 
 def _first(loads: list[Load]) -> ModuleType:
-    """By the spelling that the cache has, or the Hub; a kernel that is not there is named as it was asked for."""
+    """By the name as it is written, and by the other spelling where that is no kernel; two may be two kernels.
+
+    A commit is the same by either, so that the cache that has it is asked first. A kernel that is not there is named as
+    it was asked for.
+    """
     one, *others = loads
     try:
         return one.module()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import BinaryIO
 from hubkernels.errors import CheckFailedError, EnvironmentLacksError, HubkernelsError, Problem
 from hubkernels.model.digest import METADATA
 from hubkernels.runtime.asked import Asked, NotCachedError, NotFoundError, NoVersionError, UntrustedError
+from hubkernels.runtime.by_client import insist_on_client, load_by_client
 from hubkernels.runtime.cache import Cache, problem_of
 from hubkernels.runtime.choose import chosen, decide, told
 from hubkernels.runtime.fetch import Hub, UnprovedError
@@ -32,6 +32,8 @@ from hubkernels.runtime.system import System
 from hubkernels.runtime.web import RefusedError, Web
 
 _LOG = logging.getLogger(__name__)
+
+_KEPT_BY = "`kernel-builder prefetch`, by who may write there, keeps what proves it"
 
 
 @dataclass
@@ -53,8 +55,10 @@ class Load:
         return Hub(Web(self.settings.endpoint, self.settings.token), self.name)
 
     def is_elsewhere(self, error: HubkernelsError) -> bool:
-        """Whether the other spelling of the name may be there."""
-        return isinstance(error, NotCachedError) or (isinstance(error, RefusedError) and error.no_repository)
+        """Whether the other spelling of the name may be there: this one is no kernel, as far as can be told."""
+        if isinstance(error, NotCachedError):
+            return self.wanted.pinned or not self.cache.folder.is_dir()
+        return isinstance(error, RefusedError) and error.no_repository
 
     def module(self) -> ModuleType:
         self._check_trust()
@@ -63,26 +67,32 @@ class Load:
         variant, where = self._variant(revision)
         files = revision.files(variant)
         metadata = self._metadata(revision, variant, files)
-        if metadata.is_for_the_client:
-            return self._by_client(commit, metadata)
         hashes = self._files(revision, variant, files)
         self._check(metadata, hashes, where)
         if not self.settings.offline:
             self._remember(revision)
+        if metadata.is_for_the_client:
+            return load_by_client(self.wanted, self.settings, self.name, commit, where)
         return import_kernel(where, metadata, f"{self.name} at {commit}")
 
     def _remember(self, revision: Revision) -> None:
-        """For the next load: what proves the files, who trusts them, and what names the commit."""
-        self.cache.keep(revision)
-        if self.vouched:
-            self.cache.vouch(revision.commit, self.settings.endpoint)
-        if not self.wanted.pinned:
-            self.cache.name(self.wanted.ref, revision.commit)
+        """For the next load: what proves the files, who trusts them, and what names the commit.
+
+        A cache that others fill, and that cannot be written here, is no reason not to load what is right.
+        """
+        try:
+            self.cache.keep(revision)
+            if self.vouched:
+                self.cache.vouch(revision.commit, self.settings.endpoint)
+            if not self.wanted.pinned:
+                self.cache.name(self.wanted.ref, revision.commit)
+        except EnvironmentLacksError as error:
+            _LOG.info("the next load of %s asks the Hub again: %s; %s", self.name, error.problems[0].what, _KEPT_BY)
 
     def _check_trust(self) -> None:
-        """Raises UntrustedError where neither the caller nor the Hub vouches for the publisher."""
-        trust, names = self.wanted.trust, {self.name, self.wanted.name}
-        if trust is True or (isinstance(trust, (list, tuple, set, frozenset)) and names & set(trust)):
+        """Raises UntrustedError where neither the caller, by this very name, nor the Hub vouches for the publisher."""
+        trust = self.wanted.trust
+        if trust is True or (isinstance(trust, (list, tuple, set, frozenset)) and self.name in trust):
             return
         if self.settings.offline:
             _LOG.warning("%s is loaded without a network: whether its publisher is trusted is not asked", self.name)
@@ -187,7 +197,9 @@ class Load:
             raise BadMetadataError(Problem("the variant has no metadata.json", f"{self.name}: {variant}"))
         self._files(revision, variant, own)
         metadata = read_metadata(place.read_bytes(), str(place))
-        if not metadata.is_for_the_client:
+        if metadata.is_for_the_client:
+            insist_on_client(metadata, self.name)
+        else:
             check_environment(metadata, variant)
             if self.wanted.check_arch:
                 check_arch(metadata, variant)
@@ -219,23 +231,3 @@ class Load:
     def _check(self, metadata: Metadata, hashes: dict[str, Hashes], where: Path) -> None:
         check_digest(metadata, hashes, where)
         self.cache.refuse_others(where, hashes)
-
-    def _by_client(self, commit: str, metadata: Metadata) -> ModuleType:
-        """Kernels that load kernels do so by a call of the client's, and a newer contract is the client's own."""
-        if importlib.util.find_spec("kernels") is None:
-            what = f"the kernel {metadata.name} needs other kernels, or a newer client: the stock client loads it"
-            raise EnvironmentLacksError(Problem(what, self.name, "pip install 'hubkernels[client]'"))
-        import kernels  # noqa: PLC0415 - an extra
-
-        wanted = self.wanted
-        trust = list(wanted.trust) if not isinstance(wanted.trust, bool) else wanted.trust
-        if isinstance(trust, list) and wanted.name in trust:
-            trust.append(self.name)
-        found: ModuleType = kernels.get_kernel(
-            self.name,
-            revision=commit,
-            backend=wanted.backend,
-            trust_remote_code=trust,
-            check_arch=wanted.check_arch,
-        )
-        return found

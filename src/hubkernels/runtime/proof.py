@@ -167,12 +167,13 @@ class Proven:
     def _tree(self, oid: str) -> dict[str, tuple[bytes, str]]:
         entries: dict[str, tuple[bytes, str]] = {}
         for mode, name, target in _entries(self._get(oid, "tree").content):
-            if entries.setdefault(name, (mode, target)) != (mode, target):
+            if name in entries:
                 raise wrong(f"the tree {oid} has two files of one name: {name!r}")
+            entries[name] = (mode, target)
         return entries
 
     def _walk(self, variant: str, oid: str, prefix: str, depth: int) -> Iterator[tuple[str, str] | None]:
-        """Path and blob of each file; None for a folder, so that those count, too."""
+        """Path and blob of each file; None for a folder and for bytecode, so that those count, too."""
         if not depth:
             raise wrong(f"the folders of variant {variant} are more than {_DEPTH_MOST} deep")
         for name, (mode, target) in self._tree(oid).items():
@@ -182,8 +183,8 @@ class Proven:
                 yield from self._walk(variant, target, f"{path}/", depth - 1)
             elif mode not in _FILES:
                 raise wrong(f"variant {variant} has what is no file: {path!r}, of git's mode {mode!r}")
-            elif not is_bytecode(PurePosixPath(path)):
-                yield path, target
+            else:
+                yield None if is_bytecode(PurePosixPath(path)) else (path, target)
 
     def _file(self, found: tuple[str, str]) -> File:
         path, oid = found

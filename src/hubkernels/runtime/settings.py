@@ -38,11 +38,20 @@ def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
     return Settings(
         endpoint=_endpoint((found.get("HF_ENDPOINT") or _ENDPOINT).rstrip("/")),
         token=_token(found, home),
-        cache=_path(found.get("KERNELS_CACHE") or hub),
+        cache=own_cache(found) or _path(hub),
         offline=_is_true(found.get("HF_HUB_OFFLINE") or found.get("TRANSFORMERS_OFFLINE")),
         local=_local(found.get("LOCAL_KERNELS", "")),
         unproved=_is_true(found.get(UNPROVED)),
     )
+
+
+def own_cache(environment: Mapping[str, str]) -> Path | None:
+    """The folder of `KERNELS_CACHE`, the client's cache of kernels; None where there is none beside the Hub's.
+
+    What downloads there expands ``~`` alone, and whoever looks there has to do the same.
+    """
+    own = environment.get("KERNELS_CACHE")
+    return _from_home(Path(own)) if own else None
 
 
 def _is_true(text: str | None) -> bool:
@@ -51,7 +60,14 @@ def _is_true(text: str | None) -> bool:
 
 def _path(text: str) -> Path:
     """As a shell would read it: the client expands ``~`` and ``$NAME``."""
-    return Path(os.path.expandvars(text)).expanduser()
+    return _from_home(Path(os.path.expandvars(text)))
+
+
+def _from_home(path: Path) -> Path:
+    try:
+        return path.expanduser()
+    except RuntimeError as error:
+        raise InputError(Problem(f"nobody's home is {path.parts[0]}", str(path), "write the full path")) from error
 
 
 def _endpoint(text: str) -> str:
