@@ -413,6 +413,14 @@ def test_a_private_repository_is_private(serve: Serve, project: Path, publish: P
     assert hub.ask("GET", f"/api/kernels/{REPO}", token=READER).status == 200
 
 
+def test_where_nothing_can_be_loaded_back_it_is_told(serve: Serve, project: Path, publish: Publish) -> None:
+    """It ended as where all was loaded, as on a machine without torch."""
+    ran = publish(serve(), project, "--variant", CUDA, back=True)
+    assert ran.code == 0, ran.err
+    assert f"warning: nothing of {REPO} was loaded back\n  - {CUDA}: needs a torch for cuda; " in ran.err
+    assert "hint: publish, or `check load`, where its variants can be loaded" in ran.err
+
+
 def test_benchmarks_go_along_and_stale_ones_go(serve: Serve, project: Path, publish: Publish) -> None:
     hub = serve()
     folder = project / "benchmarks"

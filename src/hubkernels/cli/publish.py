@@ -167,6 +167,8 @@ def tell_delivery(done: Delivery) -> None:
     elif done.read_back is not None:
         for each in done.read_back:
             note(str(each))
+        if not done.read_back:
+            say_warnings([_nothing_back(done)])
     else:
         _tell_published(done.published)
 
@@ -182,6 +184,19 @@ def _tell_published(done: Published) -> None:
     }
     at = f" at {done.commit}" if done.commit else ""
     say(f"{done.repo_id} {done.branch}{at}: {words[done.status]}")
+
+
+def _nothing_back(done: Delivery) -> Problem:
+    """Why no variant came back: else it looks as where all did."""
+    from hubkernels.check.runnable import find_runnable  # noqa: PLC0415 - `--help` does without
+
+    order = done.order
+    what = f"nothing of {done.published.repo_id} was loaded back"
+    if order.remote.repo_type != "kernel":
+        return Problem(f"{what}: the client loads from no {order.remote.repo_type} repository")
+    passed = find_runnable(order.builder, order.package, ()).passed
+    why = (f"  - {each.tag}: {passed[each.tag]}" for each in order.publication.variants if each.tag in passed)
+    return Problem("\n".join((what, *why)), hint="publish, or `check load`, where its variants can be loaded")
 
 
 def _tell_card(repo_id: str, shown: Shown) -> None:
