@@ -139,7 +139,7 @@ class OwnSigstore:
         )
 
     def certify(self, key: ec.EllipticCurvePublicKey, name: str, told: Mapping[str, bytes]) -> x509.Certificate:
-        """A certificate of minutes. name: whose it is, an address. told: extensions.
+        """A certificate of minutes. name: whose it is, an address of the web or of mail. told: extensions.
 
         First as the certificate log sees it, then with what the log says to that.
         """
@@ -170,6 +170,7 @@ class OwnSigstore:
             encipher_only=False,
             decipher_only=False,
         )
+        whose = x509.UniformResourceIdentifier(name) if "://" in name else x509.RFC822Name(name)
         builder = (
             x509.CertificateBuilder()
             .subject_name(x509.Name([]))
@@ -184,7 +185,7 @@ class OwnSigstore:
             .add_extension(
                 x509.AuthorityKeyIdentifier.from_issuer_public_key(self.authority.public_key()), critical=False
             )
-            .add_extension(x509.SubjectAlternativeName([x509.UniformResourceIdentifier(name)]), critical=True)
+            .add_extension(x509.SubjectAlternativeName([whose]), critical=True)
         )
         for oid, value in told.items():
             extension = x509.UnrecognizedExtension(x509.ObjectIdentifier(oid), value)

@@ -74,6 +74,7 @@ class ServedSigstore:
 
     faults: what paths answer instead, a status and a body. over: whether tokens are over when they are given.
     certified: the workflow that certificates are of, whatever the token says; None is the token's.
+    other: the claims of a job that is not GitHub's. named: whose its certificates are.
     """
 
     folder: Path
@@ -84,6 +85,8 @@ class ServedSigstore:
     faults: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     over: bool = False
     certified: str | None = None
+    other: dict[str, str] = field(default_factory=dict)
+    named: str = ""
     entries: list[bytes] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     url: str = ""
@@ -97,7 +100,12 @@ class ServedSigstore:
 
     @property
     def variables(self) -> dict[str, str]:
-        """What a job of GitHub with `id-token: write` has in its environment."""
+        """What a job of GitHub with `id-token: write` has in its environment; any other, what one of GitLab has."""
+        if self.other:
+            now = int(dt.datetime.now(dt.timezone.utc).timestamp())
+            claims = {"aud": "sigstore", "iat": now, "exp": now + 300, **self.other}
+            token = jwt.encode(claims, self.issuer, "RS256", {"kid": "own"})
+            return {"GITLAB_CI": "true", "SIGSTORE_ID_TOKEN": token}
         return {
             "GITHUB_ACTIONS": "true",
             "ACTIONS_ID_TOKEN_REQUEST_URL": f"{self.url}{TOKEN}?api-version=2.0",
@@ -189,7 +197,7 @@ class ServedSigstore:
         token = headers.get("Authorization", "").removeprefix("Bearer ")
         key = self.issuer.public_key()
         try:
-            claims = jwt.decode(token, key, ["RS256"], audience="sigstore", issuer=GITHUB)
+            claims = jwt.decode(token, key, ["RS256"], audience="sigstore", issuer=self.other.get("iss", GITHUB))
         except jwt.InvalidTokenError as error:
             raise RefusedError(401, 16, "There was an error processing the identity token") from error
         asked = x509.load_pem_x509_csr(base64.b64decode(body["certificateSigningRequest"]))
@@ -197,11 +205,12 @@ class ServedSigstore:
             raise RefusedError(400, 3, "The signature supplied in the request could not be verified")
         if self.certified:
             claims["job_workflow_ref"] = self.certified
-        told = {f"{_OID}{number}": str(claims[claim]).encode() for number, claim in _OLD.items()}
-        told |= {f"{_OID}{number}": utf8(form.format_map(claims)) for number, form in _NEW.items()}
+        old, new = ({"1": "iss"}, {"8": "{iss}"}) if self.other else (_OLD, _NEW)
+        told = {f"{_OID}{number}": str(claims[claim]).encode() for number, claim in old.items()}
+        told |= {f"{_OID}{number}": utf8(form.format_map(claims)) for number, form in new.items()}
         public = asked.public_key()
         assert isinstance(public, ec.EllipticCurvePublicKey)
-        made = self.own.certify(public, f"{HOST}/{claims['job_workflow_ref']}", told)
+        made = self.own.certify(public, self.named or f"{HOST}/{claims['job_workflow_ref']}", told)
         chain = {"certificates": [pem(made).decode(), pem(self.own.root()).decode()]}
         return {"signedCertificateEmbeddedSct": {"chain": chain}}
 

@@ -242,6 +242,22 @@ def test_a_card_of_its_own_is_a_file_of_the_project(package: Package, tmp_path: 
         card_of(package)
 
 
+def test_a_readme_is_told_of_only_where_it_is_the_project_s(
+    serve: Serve, project: Path, publish: Publish, cli: Cli, tmp_path: Path
+) -> None:
+    """One that led to the file of a token put that onto the card."""
+    hub, secret = serve(), tmp_path / "token"
+    secret.write_text("hf_secret\n", encoding="utf-8")
+    (project / "README.md").symlink_to(secret)
+    change(project, cli)
+    ran = publish(hub, project)
+    assert ran.code == 2
+    assert "README.md is a link out of the project" in ran.err
+    assert "or --no-card" in ran.err
+    assert hub.ask("GET", f"/api/kernels/{REPO}", token=OWNER).status == 404
+    done(publish(hub, project, "--json", "--no-card"))
+
+
 def test_half_a_character_in_a_docstring_makes_a_card() -> None:
     said = describe({"__init__.py": b'"""About \\ud800 it."""\n'})
     assert said.about == "About ? it."

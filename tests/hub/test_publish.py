@@ -413,6 +413,14 @@ def test_a_private_repository_is_private(serve: Serve, project: Path, publish: P
     assert hub.ask("GET", f"/api/kernels/{REPO}", token=READER).status == 200
 
 
+def test_where_nothing_can_be_loaded_back_it_is_told(serve: Serve, project: Path, publish: Publish) -> None:
+    """It ended as where all was loaded, as on a machine without torch."""
+    ran = publish(serve(), project, "--variant", CUDA, back=True)
+    assert ran.code == 0, ran.err
+    assert f"warning: nothing of {REPO} was loaded back\n  - {CUDA}: needs a torch for cuda; " in ran.err
+    assert "hint: publish, or `check load`, where its variants can be loaded" in ran.err
+
+
 def test_benchmarks_go_along_and_stale_ones_go(serve: Serve, project: Path, publish: Publish) -> None:
     hub = serve()
     folder = project / "benchmarks"
@@ -427,6 +435,29 @@ def test_benchmarks_go_along_and_stale_ones_go(serve: Serve, project: Path, publ
     }
     (folder / "benchmark_more.py").unlink()
     assert done(publish(hub, project, "--json", "--allow-dirty"))["deleted"] == ["benchmarks/benchmark_more.py"]
+
+
+@pytest.mark.parametrize("make", ["link", "folder", "pipe", "hidden"])
+def test_benchmarks_are_files_of_the_project(serve: Serve, project: Path, publish: Publish, make: str) -> None:
+    """A link to /proc/self/environ used to be offered with all variables of the job, its token too."""
+    hub, file = serve(), project / "benchmarks/benchmark_env.py"
+    if make != "folder":
+        file.parent.mkdir()
+    if make == "link":
+        file.symlink_to("/proc/self/environ")
+    elif make == "folder":
+        (project.parent / "else").mkdir()
+        (project.parent / "else/benchmark_env.py").touch()
+        file.parent.symlink_to(project.parent / "else")
+    elif make == "hidden":
+        file.symlink_to("../.git/config")
+    else:
+        os.mkfifo(file)
+    ran = publish(hub, project, "--allow-dirty")
+    assert ran.code == (3 if make == "pipe" else 2)
+    why = {"pipe": "is no regular file", "hidden": "is a link to what is hidden"}
+    assert why.get(make, "benchmarks/benchmark_env.py is a link out of the project") in ran.err
+    assert hub.ask("GET", f"/api/kernels/{REPO}", token=OWNER).status == 404
 
 
 def test_what_was_published_is_loaded_back_at_its_commit(serve: Serve, project: Path, publish: Publish) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import NOARCH_INIT_PY, NOARCH_OP_PY, Cli, Ran
-from tests.hub.conftest import CI, CPU, CUDA, LATE, OWNER, REPO, Serve, Served, Verb, commit_all, run
+from tests.conftest import NOARCH_INIT_PY, NOARCH_OP_PY, Cli, Ran, SmallProject, write_noarch
+from tests.hub.conftest import CI, CPU, CUDA, HUB, LATE, OWNER, REPO, Serve, Served, Verb, commit_all, run
 from tests.hub.test_publish import head, meanwhile, tree, write_over
 
 pytest.importorskip("torch", reason="what is released is loaded")
@@ -295,6 +295,60 @@ def test_of_two_packages_none_is_sent_where_one_is_refused(serve: Serve, project
     assert problem["what"] == "the token of ci has no role on another-org"
     assert list(states(ran)) == ["build"]
     assert hub.ask("GET", f"/api/kernels/{REPO}", token=OWNER).status == 404
+
+
+@pytest.fixture
+def uneven(tmp_path: Path) -> Path:
+    """Two projects in one folder, one of them for devices that nothing here compiles for."""
+    folder = tmp_path / "uneven"
+    write_noarch(folder / "aa", "aa-table", ["cpu"], top=HUB.replace("my-table", "aa-table"))
+    (folder / "bb").mkdir()
+    SmallProject(folder / "bb", "bb-kernel").write()
+    file = folder / "bb/build.toml"
+    file.write_text(file.read_text().replace('"cpu"', '"xpu"') + HUB.replace("my-table", "bb-kernel"))
+    (folder / ".gitignore").write_text("build/\n")
+    assert run("git", "init", "-q", folder).returncode == 0
+    commit_all(folder)
+    return folder
+
+
+LEFT_OUT = "bb-kernel: no variant can be built here; `kernel-builder list-variants` tells why\n"
+
+
+def test_a_package_that_cannot_be_built_here_is_left_out_of_plans_and_publishing_too(
+    serve: Serve, uneven: Path, verb: Verb
+) -> None:
+    """`release` passed it over, and its plan, `publish`, and what `release` told to call ended with 2."""
+    hub = serve()
+    ran = verb(hub, "release", "-C", uneven, "--plan", "--json")
+    assert ran.code == 0, ran.err
+    assert {step["package"] for step in json.loads(ran.out)["steps"]} == {"aa-table"}
+    assert ran.err == LEFT_OUT
+    assert verb(hub, "release", "bb-kernel", "-C", uneven, "--plan").code == verb(hub, "build", uneven / "bb").code != 0
+    ran = verb(hub, "publish", "-C", uneven)
+    assert (ran.code, "nothing is built in" in ran.err) == (2, True)
+    ran = verb(hub, "release", "-C", uneven, "--json", token=LATE)
+    assert (ran.code, list(states(ran))) == (4, ["build"])
+    (_, *repeat) = shlex.split(json.loads(ran.out)["failed"]["repeat"])
+    assert repeat[:3] == ["publish", "aa-table", "--dry-run"]
+    assert verb(hub, *repeat).code == 0
+    ran = verb(hub, "publish", "-C", uneven, "--no-read-back", "--json")
+    assert ran.code == 0, ran.err
+    assert [each["repo_id"] for each in json.loads(ran.out)] == ["org/aa-table"]
+    assert LEFT_OUT in ran.err
+    assert verb(hub, "publish", "bb-kernel", "-C", uneven).code == 2
+    ran = verb(hub, "release", "-C", uneven, "--json")
+    assert ran.code == 0, ran.err
+    lock = json.loads(ran.out)["steps"][-1]
+    assert (lock["step"], lock["package"]) == ("lock", "aa-table")
+
+
+def test_what_repeats_a_build_leaves_out_what_the_release_did(serve: Serve, uneven: Path, verb: Verb) -> None:
+    (uneven / "aa/torch-ext/aa_table/gone.py").symlink_to("nowhere")
+    ran = verb(serve(), "release", "-C", uneven, "--json")
+    failed = json.loads(ran.out)["failed"]
+    assert (ran.code, failed["step"]) == (2, "build")
+    assert failed["repeat"] == f"kernel-builder build --project {uneven}"
 
 
 def test_what_is_wrong_with_each_package_is_told(serve: Serve, project: Path, verb: Verb) -> None:

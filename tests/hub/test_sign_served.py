@@ -93,6 +93,54 @@ def test_what_a_job_signs_is_verified(
     assert (again["status"], again["commit"], len(own.entries)) == ("no_changes", commit, 2)
 
 
+GITLAB = "gitlab.example.org/org/kernels//.gitlab-ci.yml@refs/heads/"
+CIRCLE = ("https://circleci.com/api/v2/projects/p/pipeline-definitions/", "oidc.circleci.com/")
+ELSEWHERE = {
+    "gitlab": ({"sub": "project_path:org/kernels", "ci_config_ref_uri": f"{GITLAB}main"}, f"https://{GITLAB}main"),
+    "buildkite": ({"sub": "x", "organization_slug": "o", "pipeline_slug": "p"}, "https://buildkite.com/o/p"),
+    "circleci": (
+        {"sub": "x", f"{CIRCLE[1]}project-id": "p", f"{CIRCLE[1]}pipeline-definition-id": "d"},
+        f"{CIRCLE[0]}d",
+    ),
+    "a name of its own": ({"sub": "https://ci.example.org/jobs/1"}, "https://ci.example.org/jobs/1"),
+    "an address of mail": (
+        {"iss": "https://accounts.google.com", "sub": "7", "email": "ci@example.org"},
+        "ci@example.org",
+    ),
+}
+"""Jobs that are not GitHub's: what their credential says, and whose certificate they get for it, as Fulcio names it."""
+
+
+@pytest.mark.parametrize("where", ELSEWHERE)
+def test_a_job_of_another_ci_signs_nothing_twice_either(
+    serve: Serve, start: Start, publish: Publish, where: str
+) -> None:
+    """The name of its certificate was not known, so each `publish` made a commit and an entry of the log."""
+    hub, own = serve(), start()
+    claims, own.named = ELSEWHERE[where]
+    own.other = {"iss": "https://ci.example.org", **claims}
+    first = published(publish(hub, own))
+    again = published(publish(hub, own))
+    assert (again["status"], again["commit"], len(own.entries)) == ("no_changes", first["commit"], 2)
+    if where == "gitlab":
+        own.other["ci_config_ref_uri"], own.named = f"{GITLAB}feature", f"https://{GITLAB}feature"
+        assert len(published(publish(hub, own))["changed"]) == 2
+        assert len(own.entries) == 4
+
+
+def test_a_certificate_of_a_name_that_the_credential_does_not_tell_is_refused(
+    serve: Serve, start: Start, publish: Publish
+) -> None:
+    """It could be anybody's, and whether it had signed before would never be known."""
+    hub, own = serve(), start()
+    own.other, own.named = {"iss": "https://ci.example.org", "sub": "job"}, "https://ci.example.org/somebody"
+    ran = publish(hub, own)
+    assert ran.code == 1, ran.err
+    assert "it is of https://ci.example.org/somebody, and by its credential this job is job" in ran.err
+    assert "--sign-key FILE" in ran.err
+    assert not is_on(hub)
+
+
 def test_the_stock_client_s_own_code_takes_it(
     serve: Serve, own: ServedSigstore, publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -232,6 +232,43 @@ def test_what_cannot_ship_under_its_name_is_refused(project: Path, cli: Cli) -> 
     assert cli("build", "-C", project).code == 0
 
 
+def test_a_link_out_of_the_project_does_not_ship(
+    project: Path, cli: Cli, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A link in a pull request used to put any file of the machine that builds it into the artifact."""
+    elsewhere = tmp_path_factory.mktemp("home") / "token"
+    elsewhere.write_text("secret", encoding="utf-8")
+    (project / ".git").mkdir()
+    (project / ".git/config").write_text("secret", encoding="utf-8")
+    link = project / "torch-ext/my_table/env.py"
+    for target, why in (
+        (elsewhere, "env.py is a link out of the project"),
+        (Path("/proc/self/environ"), "env.py is a link out of the project"),
+        (Path("../../.git/config"), "env.py is a link to what is hidden"),
+    ):
+        link.symlink_to(target)
+        for verb in (("build",), ("check", "config")):
+            ran = cli(*verb, "-C", project)
+            assert ran.code == 2, ran.err
+            assert why in ran.err
+            assert "hint: put the file itself there" in ran.err
+        link.unlink()
+    assert not (project / "build/my-table").exists()
+
+
+def test_members_share_files_of_their_checkout_or_of_the_project_above_them(tmp_path: Path, cli: Cli) -> None:
+    (tmp_path / "repo/shared").mkdir(parents=True)
+    (tmp_path / "repo/shared/table.py").write_text("ROWS = 1\n", encoding="utf-8")
+    root = write_noarch(tmp_path / "repo/aa", "aa-kernel")
+    (root / "torch-ext/aa_kernel/table.py").symlink_to("../../../shared/table.py")
+    assert "is a link out of the project" in cli("build", "-C", root).err
+    (tmp_path / "repo/build.toml").write_text('[workspace]\nschema = 1\nmembers = ["aa"]\n', encoding="utf-8")
+    assert cli("build", "-C", root).code == 0
+    (tmp_path / "repo/build.toml").rename(tmp_path / "repo/.git")  # of a worktree it is a file
+    assert cli("build", "-C", root).code == 0
+    assert (root / "build/aa-kernel/torch-cpu/table.py").read_text() == "ROWS = 1\n"
+
+
 def write(path: Path) -> None:
     path.parent.mkdir()
     path.touch()

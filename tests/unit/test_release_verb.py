@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from hubkernels.cli.release import _carried_out
+from hubkernels.errors import Problem
 from hubkernels.release.steps import Event, Step, Taken
 
 
@@ -32,6 +33,13 @@ def test_an_interrupted_release_tells_what_it_published(tmp_path: Path, capsys: 
     assert (written["status"], written["failed"]) == ("interrupted", None)
     assert written["published"] == [{"commit": "c" * 40}]
     assert json.loads(capsys.readouterr().out) == written
+
+
+def test_warnings_are_in_the_json_too(capsys: pytest.CaptureFixture[str]) -> None:
+    """With --json they were nowhere: of artifacts that are out of date, of sources that git does not have."""
+    events = [Taken((Step("abi", "op", "ok", "fine"),), (Problem("it is old", "op", "build"),))]
+    _carried_out(events, cast("Any", None), None, "released", json=True)
+    assert json.loads(capsys.readouterr().out)["warnings"] == [Problem("it is old", "op", "build").to_json()]
 
 
 def test_an_interrupted_release_that_published_nothing_writes_nothing(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from hubkernels.build.generator import GeneratorError, expand
 from hubkernels.build.search import search_folders
 from hubkernels.config.load import find_tables
 from hubkernels.errors import InputError, Problem, nearest
+from hubkernels.host.links import OWN_FILE, why_foreign
 from hubkernels.model.backend import Backend
 from hubkernels.model.digest import is_bytecode
 from hubkernels.model.isa import EVERY_MACHINE, ISAS, reach
@@ -190,22 +191,28 @@ def shipped_python(package: Package) -> tuple[tuple[str, str], ...]:
     names = (path.relative_to(folder) for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
     shipped = sorted(name.as_posix() for name in names if _ships(name, package.framework.python_suffixes, folder))
     for name in shipped:
-        if why := _why_unshippable(name, folder):
+        if why := _why_misnamed(name) or _why_no_file(name, folder, package.root):
             raise InputError(Problem(why[0], str(folder), why[1]))
     return tuple((name, f"{package.python_source}/{name}") for name in shipped)
 
 
-def _why_unshippable(name: str, folder: Path) -> tuple[str, str] | None:
+def _why_misnamed(name: str) -> tuple[str, str] | None:
     if not name.isprintable():
         return f"a file has a name that cannot be written: {name!r}", "rename it"
     if name.partition("/")[0] in OWN_FILES:
         return f"a folder has the name of a file that the builder writes: {name}", "rename it"
+    return None
+
+
+def _why_no_file(name: str, folder: Path, root: Path) -> tuple[str, str] | None:
     if (folder / name).is_dir():
         return f"{name} is a link to a folder, whose files would not ship", "copy the folder, or link each file"
     if not (folder / name).is_symlink() and not (folder / name).is_file():
         return f"{name} is a pipe, a socket or a device, and no file", "remove it"
     if not (folder / name).is_file():
         return f"{name} is a link that leads to no file: {(folder / name).readlink()}", "remove it"
+    if why := why_foreign(folder / name, root):
+        return f"{name} {why}", OWN_FILE
     return None
 
 

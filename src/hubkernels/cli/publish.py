@@ -12,15 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from hubkernels.cli.build import Quiet, build
-from hubkernels.cli.console import note, say, say_json, say_warnings
+from hubkernels.cli.console import note, report, say, say_json, say_warnings
 from hubkernels.cli.options import HERE, Json, Packages, ProjectFolder, Variants, open_target
 from hubkernels.errors import EnvironmentLacksError, InputError, Problem
 
 if TYPE_CHECKING:
+    from hubkernels.build.pipeline import Builder
+    from hubkernels.cli.target import Target
     from hubkernels.hub.deliver import Delivery
     from hubkernels.hub.publish import Published
     from hubkernels.hub.show import Shown
     from hubkernels.hub.sign import Signer
+    from hubkernels.model.project import Package
 
 SIGN_KEY = "HUBKERNELS_SIGN_KEY"
 SIGN_CONFIG = "HUBKERNELS_SIGN_CONFIG"
@@ -79,7 +82,7 @@ def publish(  # noqa: PLR0913, PLR0917 - one parameter an option
     """Publish what is built: one commit a package, on the branch of its version, then loaded back at that commit."""
     from hubkernels.hub.deliver import deliver  # noqa: PLC0415 - `--help` does without
     from hubkernels.hub.order import Course, ask_ahead, make_orders, untraced  # noqa: PLC0415
-    from hubkernels.hub.prepare import Wishes  # noqa: PLC0415
+    from hubkernels.hub.prepare import Wishes, refuse_shared_repository  # noqa: PLC0415
 
     refuse_unwritable(output_json)
     wishes = Wishes(
@@ -94,7 +97,8 @@ def publish(  # noqa: PLR0913, PLR0917 - one parameter an option
     )
     course = Course(dry_run=dry_run, read_back=not no_read_back, with_card=not no_card)
     builder, target = open_target(project, packages)
-    orders = make_orders(builder, target.packages, wishes, course)
+    refuse_shared_repository(target.packages, wishes)  # whichever of them can be built here
+    orders = make_orders(builder, _publishable(builder, target), wishes, course)
     ask_ahead(orders)
     say_warnings(untraced(orders))
     done: dict[str, Delivery] = {}
@@ -109,6 +113,20 @@ def publish(  # noqa: PLR0913, PLR0917 - one parameter an option
             write_results(output_json, results[0] if len(results) == 1 else results)  # of one in upstream's form
         if json and results:
             say_json(results)
+
+
+def _publishable(builder: Builder, target: Target) -> tuple[Package, ...]:
+    """Where none is named, all but those that are not built and cannot be here, which is told: as `release` does."""
+    from hubkernels.build.artifacts import built  # noqa: PLC0415 - `--help` does without
+
+    if target.named or len(target.packages) == 1:
+        return target.packages
+    found = [each for each in target.packages if built(builder.places.package(each.name))]
+    lacking = [each for each in target.packages if each not in found]
+    left_out = [each for each in lacking if not builder.decide(each).accepted] if found else []
+    for each in left_out:
+        report(f"{each.name}: no variant can be built here; `kernel-builder list-variants` tells why")
+    return tuple(each for each in target.packages if each not in left_out)
 
 
 @wraps(publish)
@@ -149,6 +167,8 @@ def tell_delivery(done: Delivery) -> None:
     elif done.read_back is not None:
         for each in done.read_back:
             note(str(each))
+        if not done.read_back:
+            say_warnings([_nothing_back(done)])
     else:
         _tell_published(done.published)
 
@@ -164,6 +184,19 @@ def _tell_published(done: Published) -> None:
     }
     at = f" at {done.commit}" if done.commit else ""
     say(f"{done.repo_id} {done.branch}{at}: {words[done.status]}")
+
+
+def _nothing_back(done: Delivery) -> Problem:
+    """Why no variant came back: else it looks as where all did."""
+    from hubkernels.check.runnable import find_runnable  # noqa: PLC0415 - `--help` does without
+
+    order = done.order
+    what = f"nothing of {done.published.repo_id} was loaded back"
+    if order.remote.repo_type != "kernel":
+        return Problem(f"{what}: the client loads from no {order.remote.repo_type} repository")
+    passed = find_runnable(order.builder, order.package, ()).passed
+    why = (f"  - {each.tag}: {passed[each.tag]}" for each in order.publication.variants if each.tag in passed)
+    return Problem("\n".join((what, *why)), hint="publish, or `check load`, where its variants can be loaded")
 
 
 def _tell_card(repo_id: str, shown: Shown) -> None:

@@ -175,6 +175,7 @@ def _summary(ended: Ended, status: str, repeat: str) -> dict[str, Any]:
         "status": status,
         "failed": failed,
         "steps": steps,
+        "warnings": [warning.to_json() for warning in ended.warnings],
         "next": _next(ended),
         "published": [each.to_json() for each in ended.deliveries],
     }

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hubkernels.errors import EnvironmentLacksError, InputError, Problem
 from hubkernels.host.files import read_regular
+from hubkernels.host.links import OWN_FILE, why_foreign
 from hubkernels.hub.card import CardFacts, render
 from hubkernels.model.project import Package
 
@@ -41,14 +42,12 @@ def template_of(package: Package) -> Path:
 
 def _read(file: Path, root: Path) -> str:
     """A link out of the project would publish a file that is none of it."""
+    if file.exists() and (why := why_foreign(file, root)):
+        raise InputError(Problem(f"{TEMPLATE} {why}", str(file), OWN_FILE))
     try:
-        if not file.resolve(strict=True).is_relative_to(root.resolve()):
-            raise InputError(
-                Problem(f"{TEMPLATE} is a link out of the project", str(file), "put the file itself there")
-            )
         content = read_regular(file)
-    except (OSError, RuntimeError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
+    except OSError as error:
+        reason = error.strerror or str(error)
         hint = f"{TEMPLATE} has to be a file; or --no-card"
         raise InputError(Problem(f"{TEMPLATE} cannot be read: {reason}", str(file), hint)) from error
     _refuse_large(len(content), file)

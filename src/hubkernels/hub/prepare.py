@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from hubkernels.build.artifacts import choose_built, variants_by_tag
 from hubkernels.build.pipeline import Builder
 from hubkernels.build.state import stale
 from hubkernels.errors import CheckFailedError, InputError, Problem
+from hubkernels.host.files import read_errors, read_regular
+from hubkernels.host.links import OWN_FILE, why_foreign
 from hubkernels.hub.offer import Content, Offered, read_offer
 from hubkernels.hub.publish import Publication
 from hubkernels.hub.records import records_to_send
@@ -105,4 +108,11 @@ def _benchmarks(package: Package) -> Mapping[str, Content]:
     if package.home:
         return {}
     found = sorted((package.root / "benchmarks").glob("benchmark*.py"))
-    return {f"benchmarks/{path.name}": Content(path.read_bytes()) for path in found}
+    return {f"benchmarks/{path.name}": _content(path, package.root) for path in found}
+
+
+def _content(path: Path, root: Path) -> Content:
+    if why := why_foreign(path, root):
+        raise InputError(Problem(f"{path.relative_to(root)} {why}", str(path), OWN_FILE))
+    with read_errors(path):
+        return Content(read_regular(path))

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from hubkernels.check.metadata import backend_type
-from hubkernels.errors import Problem
+from hubkernels.errors import InputError, Problem
+from hubkernels.host.links import OWN_FILE, why_foreign
 from hubkernels.hub.benchmarks import plot
 from hubkernels.hub.branches import version_of
 from hubkernels.hub.card import CARD, PLOT, CardFacts, CardVariant, Parity, parity_in, settle_parity
@@ -75,11 +76,11 @@ def prepare_card(package: Package, publication: Publication, repo_id: str) -> Sh
 def _about_in_readme(package: Package) -> str:
     """That of a workspace is about all of its packages."""
     readme = package.root / CARD
-    return (
-        first_paragraph(readme.read_text(encoding="utf-8", errors="replace"))
-        if readme.is_file() and not package.home
-        else ""
-    )
+    if package.home or not readme.is_file():
+        return ""
+    if why := why_foreign(readme, package.root):
+        raise InputError(Problem(f"{CARD} {why}", str(readme), f"{OWN_FILE}; or --no-card"))
+    return first_paragraph(readme.read_text(encoding="utf-8", errors="replace"))
 
 
 def publish_card(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,11 +22,28 @@ if TYPE_CHECKING:
     from sigstore.oidc import IdentityToken
 
 
+_CIRCLE = "oidc.circleci.com"
+_NAMES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("https://github.com/{}", ("job_workflow_ref",)),
+    ("https://{}", ("ci_config_ref_uri",)),
+    ("https://buildkite.com/{}/{}", ("organization_slug", "pipeline_slug")),
+    (
+        "https://circleci.com/api/v2/projects/{}/pipeline-definitions/{}",
+        (f"{_CIRCLE}/project-id", f"{_CIRCLE}/pipeline-definition-id"),
+    ),
+)
+"""How sigstore's authority names the jobs of GitHub, GitLab, Buildkite and CircleCI, by the claims of their tokens.
+
+For these the subject that sigstore's client knows, ``sub``, is on no certificate.
+"""
+
+
 @dataclass(frozen=True)
 class KeylessSigner:
     """Signs as what an ambient credential says that we are. token: the credential when it was looked for.
 
     It lives for minutes: each signature is made with one of its own.
+    identity: the subject that sigstore's client sees in it.
 
     config: sigstore's own ClientTrustConfig, whose services sign and whose keys earlier signatures are held against;
     None is the public sigstore.
@@ -34,6 +51,7 @@ class KeylessSigner:
 
     token: str = field(repr=False)
     config: Path | None = None
+    identity: str = ""
 
     def sign(self, content: bytes) -> bytes:
         """The bundle over a file's content, which from then on is in the log. It is held against the keys at once."""
@@ -56,17 +74,23 @@ class KeylessSigner:
 
     def made(self, content: bytes, bundle: bytes) -> bool:
         """Whether a bundle is a good signature over the content by the same workflow."""
-        subject, issuer = self._subject, str(self._claims.get("iss"))
-        return subject is not None and is_of_identity(content, bundle, subject, issuer, self.config)
+        return is_of_identity(content, bundle, self._subject, str(self._claims.get("iss")), self.config)
 
     def _refuse_another_s(self, content: bytes, bundle: bytes) -> None:
-        """A time stamp that was not given, or a certificate of another workflow, nobody would take afterwards."""
+        """A time stamp that was not given, or a certificate of another workflow, nobody would take afterwards.
+
+        Nor would it be known of a certificate whose name is not foreseen that we have signed already.
+        """
         try:
             signer = verify_anybody(content, bundle, self.config)
         except CheckFailedError as error:
             raise CheckFailedError(self._bad(error.problems[0].what)) from error
-        if self._subject is not None and not self.made(content, bundle):
-            raise CheckFailedError(self._bad(f"it is of another workflow: {signer}, and this is {self._subject}"))
+        if self.made(content, bundle):
+            return
+        if self._workflow:
+            raise CheckFailedError(self._bad(f"it is of another workflow: {signer}, and this is {self._workflow}"))
+        what = f"it is of {signer}, and by its credential this job is {self._subject}"
+        raise CheckFailedError(replace(self._bad(what), hint=_UNFORESEEN))
 
     def _bad(self, why: str) -> Problem:
         hint = "nothing was published; is this the sigstore that you mean? Ask who runs it"
@@ -80,10 +104,16 @@ class KeylessSigner:
         return found if isinstance(found, dict) else {}
 
     @property
-    def _subject(self) -> str | None:
-        """The name that the certificate will have: of a GitHub workflow, its address; of others it is not foreseen."""
-        workflow = self._claims.get("job_workflow_ref")
-        return f"https://github.com/{workflow}" if isinstance(workflow, str) else None
+    def _workflow(self) -> str | None:
+        """The name that the certificate of a CI job will have: an address."""
+        claims = self._claims
+        told = ((form, [claims.get(name) for name in names]) for form, names in _NAMES)
+        return next((form.format(*words) for form, words in told if all(isinstance(word, str) for word in words)), None)
+
+    @property
+    def _subject(self) -> str:
+        """As `_workflow`; of who is no such job, what the credential calls it: an address of mail, or ``sub``."""
+        return self._workflow or self.identity
 
 
 def ambient_signer(config: Path | None = None) -> KeylessSigner:
@@ -94,8 +124,7 @@ def ambient_signer(config: Path | None = None) -> KeylessSigner:
     if config is not None:
         _trust_config(config)
     token = _credential()
-    _identity(token)
-    return KeylessSigner(token, config)
+    return KeylessSigner(token, config, _identity(token).identity)
 
 
 def _trust_config(file: Path | None) -> ClientTrustConfig:
@@ -179,6 +208,10 @@ _BROKEN = 500
 _LATER = "nothing was published; it is sigstore's own trouble: run it again later"
 _REFUSED = (
     "nothing was published; does this sigstore take the issuer of the job's credential? --sign-config names another"
+)
+_UNFORESEEN = (
+    "nothing was published: whether it has signed before could never be told; sign with a key, --sign-key FILE, "
+    "or let who runs that sigstore name its certificates by `sub`"
 )
 _HINT = "GitHub gives one to jobs with `permissions: id-token: write`; elsewhere sign with a key: --sign-key FILE"
 _NOT_INSTALLED = Problem("signing needs sigstore, which is not installed", hint="pip install 'hubkernels[client]'")

@@ -16,7 +16,7 @@ from hubkernels.release.steps import BUILD, PUBLISH, Event, Step, Stop, StoppedE
 def carry_out(release: Release) -> Iterator[Event]:
     """Take each step as its event is asked for; what stops it is told last."""
     try:
-        with stopping_at(PUBLISH, release.names, release.repeat_publish(*release.names)):
+        with stopping_at(PUBLISH, release.names, release.repeat_all()):
             release.insist_on_repositories()
         yield from _build(release)
         _look_ahead(release)
@@ -28,7 +28,7 @@ def carry_out(release: Release) -> Iterator[Event]:
 
 
 def _build(release: Release) -> Iterator[Taken]:
-    with stopping_at(BUILD, release.names, f"build {' '.join(release.names)}"):
+    with stopping_at(BUILD, release.names, release.repeat_build()):
         for made in release.builder.build_all(release.packages, (), release.report, leave_out=not release.named):
             state = f"{made.variant}: {'built' if made.fresh else 'up to date'}"
             yield Taken((Step(BUILD, made.package, "ok", state),))
@@ -37,7 +37,7 @@ def _build(release: Release) -> Iterator[Taken]:
 def _look_ahead(release: Release) -> None:
     """What publishing would refuse at the end, an hour of gates later."""
     once = () if release.course.dry_run else ("--dry-run",)
-    with stopping_at(PUBLISH, (), release.repeat_publish(*release.names, *once)):
+    with stopping_at(PUBLISH, (), release.repeat_all(*once)):
         ask_ahead(release.orders(release.subjects()))
 
 

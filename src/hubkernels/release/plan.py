@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from hubkernels.build.many import choose_all
 from hubkernels.build.state import why_not_current
 from hubkernels.model.project import Package
 from hubkernels.release.gates import Gate
@@ -26,16 +27,25 @@ def plan(release: Release) -> Taken:
 
 
 def _steps(release: Release) -> Iterator[Step]:
-    pending = {package.name: _pending(release, package) for package in release.packages}
+    packages = _packages(release)
+    pending = {package.name: _pending(release, package) for package in packages}
     for name, whys in pending.items():
         yield Step(BUILD, name, "run" if whys else "done", "; ".join(whys) or "up to date")
     for gate in release.gates:
-        for package in release.packages:
+        for package in packages:
             why = "of artifacts that are yet to be built" if pending[package.name] else _why(release, gate, package)
             state = "run" if why else "done"
             yield Step(gate.name, package.name, state, why or "for just these artifacts, by an earlier run")
     for step, why in _LAST.items():
         yield from (Step(step, name, "run", why) for name in pending)
+
+
+def _packages(release: Release) -> tuple[Package, ...]:
+    """Those that a release would build, and those that were built elsewhere. Raises what the build would, too."""
+    decided = [(package, release.builder.decide(package)) for package in release.packages]
+    chosen = choose_all(decided, (), release.report, leave_out=not release.named)
+    wanted = (*(package for package, _ in chosen), *release.built)
+    return tuple(package for package in release.packages if package in wanted)
 
 
 def _why(release: Release, gate: Gate, package: Package) -> str | None:

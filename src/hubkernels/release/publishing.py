@@ -20,7 +20,7 @@ from hubkernels.release.steps import CARD, LOCK, PUBLISH, READ_BACK, Step, Taken
 
 def publish(release: Release) -> Iterator[Taken]:
     """What there is against any package is found out before the first one is sent."""
-    with stopping_at(PUBLISH, release.names, release.repeat_publish(*release.names)):
+    with stopping_at(PUBLISH, tuple(each.name for each in release.built), release.repeat_all()):
         orders = _orders(release)
         ask_ahead(orders)
     if warnings := untraced(orders):
@@ -98,6 +98,7 @@ def _lock(release: Release, done: Sequence[Delivery]) -> Taken:
     ours = [KernelDependency(each.repo_id, revision=each.commit) for each in published]
     file = release.builder.places.build / LOCK_FILE
     pins = [f"{each.repo_id}@{each.commit}" for each in published]
-    with stopping_at(LOCK, release.names, release.repeat_lock(pins, file)):
+    names = tuple(each.order.package.name for each in done)
+    with stopping_at(LOCK, names, release.repeat_lock(pins, file)):
         write_lock(file, lock(ours, release.remote_of, {*release.trust, *(each.repo_id for each in ours)}))
-    return Taken((Step(LOCK, ", ".join(release.names), "ok", str(file)),))
+    return Taken((Step(LOCK, ", ".join(names), "ok", str(file)),))

@@ -54,9 +54,22 @@ class Release:
         refuse_shared_repository(self.packages, self.wishes)
         gathered(lambda package: repository_of(package, self.wishes), self.packages)
 
+    @property
+    def built(self) -> tuple[Package, ...]:
+        """The packages of which something is built, here or elsewhere."""
+        return tuple(each for each in self.packages if built(self.builder.places.package(each.name)))
+
+    def repeat_build(self) -> str:
+        """The verb without names where this run has none: what cannot be built here is no failure then."""
+        return shlex.join(("build", *(self.names if self.named else ())))
+
     def repeat_publish(self, *words: str) -> str:
         """The verb, and its words, that does just the publishing."""
         return shlex.join(("publish", *words, *self.options))
+
+    def repeat_all(self, *options: str) -> str:
+        """As `repeat_publish`, of all that is built."""
+        return self.repeat_publish(*(each.name for each in self.built), *options)
 
     def repeat_lock(self, pins: Sequence[str], file: Path) -> str:
         trusted = (word for each in self.trust for word in ("--trust", each))
@@ -70,11 +83,10 @@ class Release:
         return make_orders(self.builder, [each.package for each in subjects], self.wishes, self.course)
 
     def subjects(self) -> tuple[Subject, ...]:
-        """The packages of which something is built, here or elsewhere."""
-        found = [package for package in self.packages if built(self.builder.places.package(package.name))]
-        if not found:
+        """Those of which something is built. Raises InputError where nothing is."""
+        if not self.built:
             raise InputError(Problem("nothing is built", str(self.builder.places.build), BUILD_FIRST))
-        return tuple(map(self.subject, found))
+        return tuple(map(self.subject, self.built))
 
     def key(self, gate: Gate, subject: Subject, artifacts: Artifacts) -> str | None:
         """What a gate would look at now; None of one that always looks."""
