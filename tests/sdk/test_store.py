@@ -180,8 +180,54 @@ def test_of_two_that_remove_one_sdk_neither_fails(store: SdkStore, sdk: LockedSd
     assert other.find(sdk.tree) is None
 
 
+def about_of(store: SdkStore, sdk: LockedSdk) -> Path:
+    return store.folder / "trees" / sdk.tree / "about.json"
+
+
+ABOUTS: dict[str, Callable[[Path], object]] = {
+    "gone": Path.unlink,
+    "empty": lambda about: about.write_bytes(b""),
+    "cut off": lambda about: about.write_bytes(about.read_bytes()[:-9]),
+    "with a hole": lambda about: about.write_bytes(about.read_bytes()[:99] + bytes(99) + about.read_bytes()[198:]),
+    "of another": lambda about: about.write_text(about.read_text().replace(about.parent.name, "0" * 64)),
+}
+
+
+@pytest.mark.parametrize("kind", ABOUTS)
+def test_a_tree_that_does_not_tell_what_it_is_is_not_used_and_is_made_anew(
+    told: Told, store: SdkStore, sdk: LockedSdk, kind: str
+) -> None:
+    """It used to be found, and what no list names went unseen; without the list it could not be kept again, either."""
+    header = about_of(store, sdk).parent / "root/torch/include/a.h"
+    header.write_bytes(b"altered\n")
+    ABOUTS[kind](about_of(store, sdk))
+    assert store.find(sdk.tree) is None
+    assert tree_hash(scan(told.maker.fetch(sdk))) == sdk.tree
+    assert [stored.sdk for stored in store.stored()] == [sdk]
+
+
+@pytest.mark.parametrize("kind", ABOUTS)
+def test_a_tree_that_does_not_tell_what_it_is_is_removed_where_it_may_be(
+    store: SdkStore, sdk: LockedSdk, tmp_path: Path, kind: str
+) -> None:
+    ABOUTS[kind](about_of(store, sdk))
+    root = about_of(store, sdk).parent / "root"
+    assert SdkStore(tmp_path / "mine", (store.folder,)).untold() == (root,)
+    assert root.is_dir()
+    assert store.untold() == (root,)
+    assert (root.exists(), store.untold()) == (False, ())
+
+
+def test_a_list_of_other_files_is_damage_though_all_files_are_right(store: SdkStore, sdk: LockedSdk) -> None:
+    about = about_of(store, sdk)
+    about.write_text(about.read_text().replace("torch/include/a.h", "torch/include/z.h"))
+    (stored,) = store.stored()
+    assert store.damage(stored) == ("about.json",)
+    assert list(store.stored()) == []
+
+
 def used(store: SdkStore, sdk: LockedSdk, age_s: float) -> None:
-    about = store.folder / "trees" / sdk.tree / "about.json"
+    about = about_of(store, sdk)
     now = about.stat().st_mtime
     os.utime(about, (now - age_s, now - age_s))
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hubkernels.build.cache import find_cache
 from hubkernels.config.variant_table import load_variant_table
+from hubkernels.host.store import Store
 from hubkernels.model.backend import BACKENDS
 from hubkernels.model.size import size_text
 from hubkernels.model.variant import NoarchVariant, Platform, Variant
@@ -132,6 +135,58 @@ def test_an_altered_file_is_named_and_fetched_again(project: SmallProject, cli: 
     assert "torch 2.10 for x86_64-linux was altered: torch/include/ATen/h1.h; it is removed" in found.err
     assert cli("toolchain", "fetch", "-C", project.root).code == 0
     assert header.read_text() != "// other\n"
+
+
+def test_an_sdk_that_does_not_tell_what_it_is_is_no_empty_store(project: SmallProject, cli: Cli) -> None:
+    """Builds took it, and `verify` saw nothing."""
+    cli("toolchain", "lock", "-C", project.root)
+    (sdk,) = json.loads(cli("toolchain", "fetch", "--json", "-C", project.root).out)
+    (Path(sdk["folder"]) / "torch/include/ATen/h1.h").write_text("// other\n")
+    (Path(sdk["folder"]).parent / "about.json").write_bytes(b"")
+    found = cli("toolchain", "verify", "-C", project.root)
+    assert (found.code, "an SDK does not tell what it is; it is removed" in found.err) == (1, True)
+    assert cli("toolchain", "fetch", "-C", project.root).code == 0
+    assert cli("toolchain", "verify", "-C", project.root).out.endswith("as it was made\n")
+
+
+def test_an_sdk_that_does_not_tell_what_it_is_is_not_packed_as_nothing(
+    project: SmallProject, cli: Cli, tmp_path: Path
+) -> None:
+    """It was printed as packed, and was not in the file. What is wrong here is what builds, in haste, pass over."""
+    cli("toolchain", "lock", "-C", project.root)
+    (sdk,) = json.loads(cli("toolchain", "fetch", "--json", "-C", project.root).out)
+    about = Path(sdk["folder"]).parent / "about.json"
+    about.write_bytes(about.read_bytes().replace(b'"f ', b'f "', 1))
+    packed = cli("toolchain", "pack", tmp_path / "stick", "-C", project.root)
+    assert (packed.code, packed.out, (tmp_path / "stick").exists()) == (3, "", False)
+    assert "`kernel-builder toolchain verify` removes it, and `toolchain fetch` brings it again" in packed.err
+    assert cli("toolchain", "verify", "-C", project.root).code == 1
+    assert cli("toolchain", "pack", tmp_path / "stick", "-C", project.root).code == 0
+
+
+def test_a_store_that_builds_only_read_is_verified_too_and_left(
+    project: SmallProject, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As under sudo: builds take what the user's own store has, and it was not looked at."""
+    cli("toolchain", "lock", "-C", project.root)
+    (sdk,) = json.loads(cli("toolchain", "fetch", "--json", "-C", project.root).out)
+    header = Path(sdk["folder"]) / "torch/include/ATen/h1.h"
+    written = replace(
+        find_cache(os.environ, project.root), store=Store(project.root / "build/.hubkernels/cache/objects")
+    )
+    monkeypatch.setattr("hubkernels.build.cache.find_cache", lambda *_: written)
+    assert cli("toolchain", "verify", "-C", project.root).out.endswith("as it was made\n")
+    header.write_text("// other\n")
+    found = cli("toolchain", "verify", "-C", project.root)
+    assert found.code == 1
+    assert "was altered: torch/include/ATen/h1.h; it stays, since this store is only read here" in found.err
+    assert header.read_text() == "// other\n"
+
+
+def test_a_lock_that_pins_nothing_for_this_machine_is_not_packed(small: SmallProject, cli: Cli, tmp_path: Path) -> None:
+    (small.root / "toolchain.lock").write_text('{"form": 1, "sdks": []}')
+    found = cli("toolchain", "pack", tmp_path / "stick", "-C", small.root)
+    assert (found.code, "there is nothing to pack" in found.err) == (2, True)
 
 
 def test_bytes_that_are_not_those_of_the_lock_stop_it(project: SmallProject, served: Served, cli: Cli) -> None:

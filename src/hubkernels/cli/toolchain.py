@@ -16,6 +16,7 @@ from hubkernels.errors import CheckFailedError, InputError, Problem
 if TYPE_CHECKING:
     from hubkernels.build.sdks import ProjectSdks
     from hubkernels.model.sdk import LockedSdk
+    from hubkernels.toolchain.sdk.store import SdkStore
 
 app = typer.Typer(
     help="Headers and compilers from the package index, locked.", no_args_is_help=True, rich_markup_mode=None
@@ -104,13 +105,12 @@ def verify(project: ProjectFolder = HERE, json: Json = False) -> None:
     """Read every file in the store: what is not as it was made is named and removed."""
     sdks = _sdks(project)
     _note_without(sdks.lock)
-    store = sdks.store().own()
-    problems, sound = [], []
+    store, sound = sdks.store(), []
+    problems = [_found(store, root, "an SDK does not tell what it is") for root in store.untold()]
     for stored in list(store.stored()):
         if damaged := store.damage(stored):
             more = f" and {len(damaged) - 1} more" if len(damaged) > 1 else ""
-            what = f"{stored.sdk.name} was altered: {damaged[0]}{more}; it is removed"
-            problems.append(Problem(what, str(stored.root), "`kernel-builder toolchain fetch` brings it again"))
+            problems.append(_found(store, stored.root, f"{stored.sdk.name} was altered: {damaged[0]}{more}"))
         else:
             sound.append(stored)
     if problems:
@@ -120,6 +120,13 @@ def verify(project: ProjectFolder = HERE, json: Json = False) -> None:
     else:
         rows = [_row(stored.sdk, "as it was made") for stored in sound]
         columns(rows) if rows else say("nothing is in the store")
+
+
+def _found(store: SdkStore, root: Path, what: str) -> Problem:
+    if store.owns(root):
+        return Problem(f"{what}; it is removed", str(root), "`kernel-builder toolchain fetch` brings it again")
+    hint = "builds take it from there: delete its folder, or let its owner run `kernel-builder toolchain verify`"
+    return Problem(f"{what}; it stays, since this store is only read here", str(root), hint)
 
 
 @app.command("prune")
@@ -146,8 +153,9 @@ def pack(file: File, project: ProjectFolder = HERE, json: Json = False) -> None:
     own = _sdks(project)
     maker, store = own.maker(), own.store()
     sdks = _of_this_machine(own.read())
-    roots = {maker.fetch(sdk) for sdk in sdks}
-    write(file, [stored for stored in store.stored() if stored.root in roots], note)
+    if not sdks:
+        raise InputError(Problem("there is nothing to pack: it pins nothing for this machine", str(own.lock)))
+    write(file, [store.told(maker.fetch(sdk)) for sdk in sdks], note)
     _tell_carried(sdks, json=json)
 
 

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hubkernels.errors import EnvironmentLacksError, InputError
+from hubkernels.errors import EnvironmentLacksError, InputError, Problem
 from hubkernels.host.files import disk_errors, read_json_object, read_regular, write_atomically
 from hubkernels.model.sdk import LockedSdk, Tree, read_lock, read_sdk, sdk_to_json, tree_hash
 from hubkernels.toolchain.sdk.draft import Draft, scan
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 _FORM = 1
 _ABOUT, _ROOT = "about.json", "root"
+_TREE = re.compile(r"[0-9a-f]{64}")
+MENDS = "`kernel-builder toolchain verify` removes it, and `toolchain fetch` brings it again"
 _TOUCH_S = 600.0
 _RECENT_S = 3600.0
 """What was used within this time may be in use by a build, or be made for a lock that is not written yet."""
@@ -63,27 +66,46 @@ class SdkStore:
         return self.folder / "answers"
 
     def find(self, tree: str) -> Path | None:
-        """The root of an SDK; None where it is not kept. Notes its use."""
+        """The root of an SDK; None where it is not kept, or does not tell what it is. Notes its use."""
         for folder in self._all:
-            about = folder / "trees" / tree / _ABOUT
-            with contextlib.suppress(OSError):
-                if time.time() - about.stat().st_mtime > _TOUCH_S:
-                    with contextlib.suppress(OSError):  # a store that cannot be written
-                        os.utime(about)
-                return about.parent / _ROOT
+            place = folder / "trees" / tree
+            if _tells(place):
+                with contextlib.suppress(OSError):  # a store that cannot be written
+                    if time.time() - (place / _ABOUT).stat().st_mtime > _TOUCH_S:
+                        os.utime(place / _ABOUT)
+                return place / _ROOT
         return None
 
     def own(self) -> SdkStore:
         """The one that is written, alone."""
         return SdkStore(self.folder)
 
+    def owns(self, root: Path) -> bool:
+        """Whether an SDK is in the store that is written."""
+        return root.parent.parent.parent == self.folder
+
     def stored(self) -> Iterator[Stored]:
         """All that is kept, but for what does not tell what it is."""
+        return (found for place in self._trees() if (found := _stored(place)))
+
+    def told(self, root: Path) -> Stored:
+        """The SDK of a root. Raises EnvironmentLacksError where it does not tell what it is."""
+        if found := _stored(root.parent):
+            return found
+        raise EnvironmentLacksError(Problem("this SDK does not tell what it is", str(root.parent / _ABOUT), MENDS))
+
+    def untold(self) -> tuple[Path, ...]:
+        """The roots of what does not tell what it is, and is named as a tree; from the own store it is removed."""
+        found = [place for place in self._trees() if _TREE.fullmatch(place.name) and not _stored(place)]
+        for place in found:
+            if self.owns(place / _ROOT):
+                self._remove(place)
+        return tuple(place / _ROOT for place in found)
+
+    def _trees(self) -> Iterator[Path]:
         for folder in self._all:
             with contextlib.suppress(OSError):
-                for place in sorted((folder / "trees").iterdir()):
-                    if found := _stored(place):
-                        yield found
+                yield from sorted((folder / "trees").iterdir())
 
     @contextlib.contextmanager
     def part(self, key: str, tell: Tell) -> Iterator[Path]:
@@ -120,18 +142,21 @@ class SdkStore:
             try:
                 whole.rename(place)
             except OSError:
-                if not (place / _ABOUT).is_file():  # another process was first, with the same tree
-                    raise
+                if not _tells(place):  # else another process was first, with the same tree
+                    self._remove(place)
+                    whole.rename(place)
         return place / _ROOT
 
     def damage(self, stored: Stored) -> tuple[str, ...]:
-        """Files that are not as they were made; a tree with any is removed, to be fetched again."""
-        now = scan(stored.root)
-        if tree_hash(now) == stored.root.parent.name:
+        """Files that are not as they were made; a tree with any is removed from the own store, to be fetched again."""
+        now, listed = scan(stored.root), tree_hash(stored.tree)
+        if tree_hash(now) == listed == stored.sdk.tree:
             return ()
-        self._remove(stored.root.parent)
-        changed = {path for path in {*now, *stored.tree} if now.get(path) != stored.tree.get(path)}
-        return tuple(sorted(changed)) or (_ABOUT,)
+        if self.owns(stored.root):
+            self._remove(stored.root.parent)
+        if listed != stored.sdk.tree:
+            return (_ABOUT,)
+        return tuple(sorted(path for path in {*now, *stored.tree} if now.get(path) != stored.tree.get(path)))
 
     def note(self, lock: Path) -> None:
         """Remember a lock, so that `prune` keeps what it names."""
@@ -180,6 +205,16 @@ class SdkStore:
             with contextlib.suppress(FileNotFoundError):  # another process was first
                 place.rename(grave)
         shutil.rmtree(grave, ignore_errors=True)
+
+
+def _tells(place: Path) -> bool:
+    """Whether a tree tells what it is. Every build asks, so its ten thousand hashes are looked at, and not parsed."""
+    try:
+        content = read_regular(place / _ABOUT)
+    except OSError:
+        return False
+    whole = content.startswith(b"{") and content.endswith(b"}}") and b"\0" not in content
+    return whole and place.name.encode() in content
 
 
 def _stored(place: Path) -> Stored | None:
