@@ -22,7 +22,7 @@ from hubkernels.host.store import Store
 from hubkernels.model.variant import Platform
 from tests.conftest import CPU_VARIANT, Cli, SmallProject, environment
 from tests.sdk.conftest import Served, torch_wheel
-from tests.sdk.test_verbs import TORCH_FILE, lock_of, pip_asks
+from tests.sdk.test_verbs import TORCH_FILE, age_all, lock_elsewhere_meanwhile, lock_of, pip_asks
 
 pytestmark = pytest.mark.skipif(os.uname().machine != "x86_64", reason="the wheels of these tests are for x86_64")
 
@@ -320,6 +320,28 @@ def test_the_installed_torch_gives_the_same_bytes_as_a_pinned_one(
         found.append((project.op_id, (project.artifact / f"{project.op_id}.abi3.so").read_bytes()))
         shutil.rmtree(project.root / "build")
     assert found[0] == found[1]
+
+
+def test_prune_keeps_what_a_build_used(
+    waiting: SmallProject, cache: Path, cli: Cli, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Of a clone that was built, or that had nothing to build, the lock used to be unknown."""
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    for said in ("built", "up to date"):
+        shutil.rmtree(cache / "sdk/locks", ignore_errors=True)
+        assert cli("build", waiting.root).out.startswith(said)
+        age_all()
+        assert cli("toolchain", "prune", "-C", elsewhere).out == "nothing to remove\n", said
+
+
+@pytest.mark.usefixtures("bare")
+def test_a_build_that_locks_keeps_what_another_locks_meanwhile(
+    project: SmallProject, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock_elsewhere_meanwhile(project, monkeypatch)
+    built = cli("build", project.root)
+    assert built.code == 0, built.err
+    assert [sdk["version"] for sdk in lock_of(project)] == ["2.9", "2.10"]
 
 
 @pytest.mark.usefixtures("bare", "cache")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ from typing import Any
 import pytest
 
 from hubkernels.build.cache import find_cache
+from hubkernels.build.sdks import ProjectSdks
 from hubkernels.config.variant_table import load_variant_table
 from hubkernels.host.store import Store
 from hubkernels.model.backend import BACKENDS
+from hubkernels.model.sdk import lock_text
 from hubkernels.model.size import size_text
 from hubkernels.model.variant import NoarchVariant, Platform, Variant
 from hubkernels.model.version import Version
@@ -204,8 +207,58 @@ def test_bytes_that_are_not_those_of_the_lock_stop_it(project: SmallProject, ser
 def test_prune_keeps_what_the_lock_names(project: SmallProject, cli: Cli) -> None:
     cli("toolchain", "lock", "-C", project.root)
     assert cli("toolchain", "prune", "-C", project.root).out == "nothing to remove\n"
+    assert cli("toolchain", "prune", "--days", "0", "-C", project.root).out == "nothing to remove\n", "it is in use"
+    age_all()
     removed = json.loads(cli("toolchain", "prune", "--days", "0", "--json", "-C", project.root).out)
     assert [sdk["kind"] for sdk in removed] == ["torch"]
+
+
+def age_all(hours: float = 2) -> None:
+    """As if nobody had used any SDK for so long."""
+    for about in Path(os.environ["HUBKERNELS_CACHE"]).glob("sdk/trees/*/about.json"):
+        os.utime(about, (about.stat().st_mtime - hours * 3600,) * 2)
+
+
+@pytest.mark.parametrize("by", ["prune itself", "unpack"])
+def test_prune_keeps_what_a_lock_names_that_was_not_written_here(
+    project: SmallProject, cli: Cli, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """Locks used to be noted where they were written alone, so that of a clone nothing was kept."""
+    cli("toolchain", "lock", "-C", project.root)
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    if by == "unpack":
+        cli("toolchain", "pack", elsewhere / "stick", "-C", project.root)
+        monkeypatch.setenv("HUBKERNELS_CACHE", str(elsewhere / "cache"))
+        assert cli("toolchain", "unpack", elsewhere / "stick", "-C", project.root).code == 0
+    else:
+        shutil.rmtree(Path(os.environ["HUBKERNELS_CACHE"]) / "sdk/locks")
+    age_all()
+    where = elsewhere if by == "unpack" else project.root
+    assert cli("toolchain", "prune", "-C", where).out == "nothing to remove\n"
+
+
+def test_what_another_process_locks_meanwhile_stays(
+    project: SmallProject, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It used to be lost: the lock was read, and written after the wheels were fetched."""
+    lock_elsewhere_meanwhile(project, monkeypatch)
+    assert cli("toolchain", "lock", "-C", project.root).out.split().count("added") == 1
+    assert [sdk["version"] for sdk in lock_of(project)] == ["2.9", "2.10"]
+    assert cli("toolchain", "lock", "--update", "-C", project.root).code == 0
+    assert [sdk["version"] for sdk in lock_of(project)] == ["2.10"], "no variant needs the other"
+
+
+def lock_elsewhere_meanwhile(project: SmallProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on another process pins a torch 2.9 whenever something is fetched for the lock."""
+    add = ProjectSdks.add
+
+    def meanwhile(self: ProjectSdks, *args: Any, **words: Any) -> Any:  # noqa: ANN401 - as it is called
+        added, left_out = add(self, *args, **words)
+        other = replace(added[0], name=replace(added[0].name, version=Version((2, 9))))
+        (project.root / "toolchain.lock").write_text(lock_text([other]))
+        return added, left_out
+
+    monkeypatch.setattr(ProjectSdks, "add", meanwhile)
 
 
 @pytest.mark.parametrize("verb", ["fetch", "pack"])

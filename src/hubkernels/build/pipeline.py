@@ -187,7 +187,7 @@ class Builder:
             return (f"{self.sdks.lock.name} is not written, so this build is made with what is installed here: {why}",)
         told = [f"left out of {self.sdks.lock.name}: {each}" for each in (*wanted.left_out, *left_out)]
         if added:  # an empty lock would keep builds from what another index has
-            self.sdks.write(added)
+            self.sdks.write(lambda now: {**{sdk.name: sdk for sdk in added}, **now})
             self.planner.pin(self.sdks.pinned())
             told.append(f"{self.sdks.lock} is written: commit it, so that everybody builds with the same")
         return tuple(told)

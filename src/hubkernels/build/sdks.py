@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from hubkernels.toolchain.sdk.store import SdkStore
 
 Tell = Callable[[str], None]
+Sdks = Mapping[SdkName, LockedSdk]
+Change = Callable[[Sdks], Sdks]
 _STORE = "sdk"
 
 
@@ -41,7 +43,7 @@ class ProjectSdks:
     def store(self) -> SdkStore:
         from hubkernels.toolchain.sdk.store import SdkStore  # noqa: PLC0415 - builds without a lock do without
 
-        return SdkStore(self.folder, self.others)
+        return SdkStore(self.folder, self.others, self.lock)
 
     def maker(self, *, anew: bool = False) -> Maker:
         from hubkernels.toolchain.sdk.index import Index  # noqa: PLC0415 - slow, and a build fetches once
@@ -73,9 +75,25 @@ class ProjectSdks:
         lacking = f", and {LOCK} pins none: `kernel-builder toolchain lock` adds what the index has"
         return Pinned(self.read(), self.store, self.maker, lacking)
 
-    def write(self, sdks: Iterable[LockedSdk]) -> None:
-        write_atomically(self.lock, lock_text(sdks).encode())
-        self.store().note(self.lock)
+    def there(self, *, anew: bool = False) -> dict[SdkName, LockedSdk]:
+        """What is locked; nothing where there is no lock, or where one that cannot be read is to be written anew."""
+        if not self.lock.is_file():
+            return {}
+        try:
+            return {sdk.name: sdk for sdk in self.read()}
+        except InputError:
+            if not anew:
+                raise
+            return {}
+
+    def write(self, changed: Change, *, anew: bool = False) -> Sdks:
+        """Write what is to be pinned, of what is pinned by now: fetching takes long, and others write meanwhile."""
+        store = self.store()
+        with store.changing(self.lock):
+            found = changed(self.there(anew=anew))
+            write_atomically(self.lock, lock_text(found.values()).encode())
+        store.note(self.lock)
+        return found
 
     def add(self, names: Sequence[SdkName], *, anew: bool = False) -> tuple[list[LockedSdk], list[str]]:
         """Those that the index has, made and kept, and why not the others. anew: ask for the newest once more."""

@@ -14,7 +14,7 @@ from hubkernels.cli.options import HERE, Json, Packages, ProjectFolder, open_rea
 from hubkernels.errors import CheckFailedError, InputError, Problem
 
 if TYPE_CHECKING:
-    from hubkernels.build.sdks import ProjectSdks
+    from hubkernels.build.sdks import ProjectSdks, Sdks
     from hubkernels.model.sdk import LockedSdk
     from hubkernels.toolchain.sdk.store import SdkStore
 
@@ -37,32 +37,26 @@ def lock(
     """Pin what the project's variants are built with in toolchain.lock: what is there stays, what lacks is added."""
     builder, target = open_readable(project, packages, settings(toolchain="system"))  # a lock may be beyond reading
     sdks, wanted = builder.sdks, builder.wanted(target.packages)
-    there = {sdk.name: sdk for sdk in _there(sdks, anew=update)}
-    if update and not packages:
-        there = {name: sdk for name, sdk in there.items() if name in wanted.names or name.platform != wanted.platform}
-    added, left_out = sdks.add([name for name in wanted.names if update or name not in there], anew=update)
-    found = {**there, **{sdk.name: sdk for sdk in added}}
-    sdks.write(found.values())
+    there = sdks.there(anew=update)
+    made, left_out = sdks.add([name for name in wanted.names if update or name not in there], anew=update)
+    added = {sdk.name: sdk for sdk in made}
+
+    def changed(now: Sdks) -> Sdks:
+        if not update:
+            return {**added, **now}
+        others = (name for name in now if packages or name in wanted.names or name.platform != wanted.platform)
+        return {**{name: now[name] for name in others}, **added}
+
+    found = sdks.write(changed, anew=update)
+    new = [name for name in added if found[name] == added[name]]
     reasons = (*wanted.left_out, *left_out)
     if json:
         entries = [_as_json(found[name]) for name in sorted(found)]
-        say_json({"sdks": entries, "added": [str(sdk.name) for sdk in added], "left-out": list(reasons)})
+        say_json({"sdks": entries, "added": [str(name) for name in new], "left-out": list(reasons)})
         return
-    columns([_row(found[name], "added" if found[name] in added else "there") for name in sorted(found)])
+    columns([_row(found[name], "added" if name in new else "there") for name in sorted(found)])
     for reason in reasons:
         say(f"left out: {reason}")
-
-
-def _there(sdks: ProjectSdks, *, anew: bool) -> tuple[LockedSdk, ...]:
-    """What is locked; nothing where a lock that cannot be read is to be written anew."""
-    if not sdks.lock.is_file():
-        return ()
-    try:
-        return sdks.read()
-    except InputError:
-        if not anew:
-            raise
-        return ()
 
 
 @app.command("fetch")
@@ -133,7 +127,8 @@ def _found(store: SdkStore, root: Path, what: str) -> Problem:
 def prune(
     project: ProjectFolder = HERE,
     days: Annotated[
-        float, typer.Option("--days", min=0, help="What nobody used for so long goes, locked or not.")
+        float,
+        typer.Option("--days", min=0, help="What nobody used for so long, an hour at least, goes, locked or not."),
     ] = 90,
     json: Json = False,
 ) -> None:

@@ -71,6 +71,7 @@ class Maker:
         for stored in self._store.stored():
             wheels = [(wheel.file, wheel.sha256) for wheel in stored.sdk.wheels]
             if stored.sdk.name == name and stored.form == recipe.form and wheels == wanted:
+                self._store.find(stored.sdk.tree)  # this is a use
                 return stored.sdk
         return None
 

@@ -55,11 +55,15 @@ class Stored:
 
 
 class SdkStore:
-    """SDKs below ``folder``, which need not exist yet. others: stores that are read alone, and first."""
+    """SDKs below ``folder``, which need not exist yet. others: stores that are read alone, and first.
 
-    def __init__(self, folder: Path, others: Sequence[Path] = ()) -> None:
+    lock: what names the SDKs that are asked for; it is noted where one is used, so that `prune` keeps them.
+    """
+
+    def __init__(self, folder: Path, others: Sequence[Path] = (), lock: Path | None = None) -> None:
         self.folder = folder
         self._all = (*others, folder)
+        self._unnoted = lock
 
     @property
     def answers(self) -> Path:
@@ -73,6 +77,8 @@ class SdkStore:
                 with contextlib.suppress(OSError):  # a store that cannot be written
                     if time.time() - (place / _ABOUT).stat().st_mtime > _TOUCH_S:
                         os.utime(place / _ABOUT)
+                if folder == self.folder:
+                    self._note_use()
                 return place / _ROOT
         return None
 
@@ -145,6 +151,7 @@ class SdkStore:
                 if not _tells(place):  # else another process was first, with the same tree
                     self._remove(place)
                     whole.rename(place)
+        self._note_use()
         return place / _ROOT
 
     def damage(self, stored: Stored) -> tuple[str, ...]:
@@ -159,34 +166,67 @@ class SdkStore:
         return tuple(sorted(path for path in {*now, *stored.tree} if now.get(path) != stored.tree.get(path)))
 
     def note(self, lock: Path) -> None:
-        """Remember a lock, so that `prune` keeps what it names."""
-        place = self.folder / "locks" / f"{hashlib.sha256(os.fsencode(lock.absolute())).hexdigest()[:32]}.json"
-        if not place.is_file():
+        """Remember a lock that there is, so that `prune` keeps what it names."""
+        place = self._note_of(lock)
+        if not place.is_file() and lock.is_file():
             with contextlib.suppress(EnvironmentLacksError):  # a store that cannot be written has nobody who prunes it
                 write_atomically(place, json.dumps({"lock": str(lock.absolute())}).encode())
 
+    def _note_use(self) -> None:
+        """Once: a build with nothing to do has no more time for it than to see that there is a note."""
+        lock, self._unnoted = self._unnoted, None
+        if lock:
+            self.note(lock)
+
+    def _note_of(self, lock: Path) -> Path:
+        return self.folder / "locks" / f"{hashlib.sha256(os.fsencode(lock.absolute())).hexdigest()[:32]}.json"
+
+    @contextlib.contextmanager
+    def changing(self, lock: Path) -> Iterator[None]:
+        """One process at a time changes a lock, as far as this store can be written."""
+        from filelock import FileLock  # noqa: PLC0415 - as in `part`
+
+        place = self._note_of(lock).with_suffix(".lock")
+        held = FileLock(place)
+        with contextlib.suppress(OSError, NotImplementedError):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            held.acquire()
+        try:
+            yield
+        finally:
+            held.release()
+
     def prune(self, days: float) -> tuple[LockedSdk, ...]:
-        """Remove what no lock names and what nobody used for so many days; and what killed processes left."""
+        """Remove what no lock names and what nobody used for so many days; and what killed processes left.
+
+        Raises InputError, and removes no SDK, while a lock that was noted cannot be read: it may name any.
+        """
         self._sweep()
+        self._note_use()
         named, removed = self._named(), []
         for each in list(self.own().stored()):
             idle = time.time() - each.used
-            if idle > days * 86400 or (idle > _RECENT_S and each.sdk.tree not in named):
+            if idle > max(days * 86400, _RECENT_S) or (idle > _RECENT_S and each.sdk.tree not in named):
                 self._remove(each.root.parent)
                 removed.append(each.sdk)
         return tuple(removed)
 
     def _named(self) -> frozenset[str]:
-        """Trees of all locks that were noted and are still there."""
+        """Trees of all locks that were noted and are still there. Raises InputError for those that cannot be read."""
         named: set[str] = set()
-        for place in list((self.folder / "locks").glob("*.json")):
-            lock = Path(str(read_json_object(place).get("lock")))
+        problems: list[Problem] = []
+        for place in sorted((self.folder / "locks").glob("*.json")):
+            lock = Path(str(read_json_object(place).get("lock", place)))  # a damaged note is refused as a lock is
             try:
                 named.update(sdk.tree for sdk in read_lock(read_regular(lock), str(lock)))
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):
                 place.unlink(missing_ok=True)
-            except (OSError, InputError):
-                continue
+            except OSError as error:
+                problems.append(_unread(str(error.strerror), str(lock)))
+            except InputError as error:
+                problems.append(_unread(error.problems[0].what, error.problems[0].where))
+        if problems:
+            raise InputError(*problems)
         return frozenset(named)
 
     def _sweep(self) -> None:
@@ -205,6 +245,11 @@ class SdkStore:
             with contextlib.suppress(FileNotFoundError):  # another process was first
                 place.rename(grave)
         shutil.rmtree(grave, ignore_errors=True)
+
+
+def _unread(why: str, where: str | None) -> Problem:
+    hint = "mend it, or delete it if nothing is built by it any more"
+    return Problem(f"no SDK is removed while a lock that may name it cannot be read: {why}", where, hint)
 
 
 def _tells(place: Path) -> bool:
