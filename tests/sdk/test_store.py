@@ -329,6 +329,15 @@ def test_use_is_noted(store: SdkStore, sdk: LockedSdk) -> None:
     assert store.prune(90) == ()
 
 
+def test_what_a_killed_install_of_pip_left_is_swept_up_and_one_that_runs_is_not(store: SdkStore) -> None:
+    running, killed = store.folder / ".pip-3.11.abc", store.folder / ".pip-3.12.def"
+    for folder in (running, killed):
+        (folder / "pip").mkdir(parents=True)
+    os.utime(killed, (1, 1))
+    store.prune(90)
+    assert (running.exists(), killed.exists()) == (True, False)
+
+
 def test_what_is_not_the_stores_is_left(store: SdkStore, sdk: LockedSdk) -> None:
     strange = store.folder / "trees" / "notes"
     strange.mkdir()

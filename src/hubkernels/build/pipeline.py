@@ -181,7 +181,7 @@ class Builder:
         if not wanted.names:
             return ()
         try:
-            added, left_out = self.sdks.add(wanted.names)
+            added, left_out = self.sdks.add_soon(wanted.names)
         except EnvironmentLacksError as error:
             why = error.problems[0].what
             return (f"{self.sdks.lock.name} is not written, so this build is made with what is installed here: {why}",)

@@ -17,6 +17,7 @@ from hubkernels.toolchain.sdk.pinned import Pinned
 
 if TYPE_CHECKING:
     from hubkernels.toolchain.sdk.make import Maker
+    from hubkernels.toolchain.sdk.patience import Patience
     from hubkernels.toolchain.sdk.store import SdkStore
 
 Tell = Callable[[str], None]
@@ -45,13 +46,14 @@ class ProjectSdks:
 
         return SdkStore(self.folder, self.others, self.lock)
 
-    def maker(self, *, anew: bool = False) -> Maker:
+    def maker(self, *, anew: bool = False, patience: Patience | None = None) -> Maker:
         from hubkernels.toolchain.sdk.index import Index  # noqa: PLC0415 - slow, and a build fetches once
         from hubkernels.toolchain.sdk.make import Maker  # noqa: PLC0415
+        from hubkernels.toolchain.sdk.patience import PATIENT  # noqa: PLC0415
         from hubkernels.toolchain.sdk.transfer import Transfer, read_settings  # noqa: PLC0415
 
         store = self.store()
-        index = Index(self.environment, store.answers, anew=anew)
+        index = Index(self.environment, store.answers, anew=anew, patience=patience or PATIENT)
         return Maker(store, index, lambda: Transfer(read_settings(self.environment)), self.tell)
 
     def read(self) -> tuple[LockedSdk, ...]:
@@ -95,18 +97,41 @@ class ProjectSdks:
         store.note(self.lock)
         return found
 
-    def add(self, names: Sequence[SdkName], *, anew: bool = False) -> tuple[list[LockedSdk], list[str]]:
+    def add(
+        self, names: Sequence[SdkName], *, anew: bool = False, patience: Patience | None = None
+    ) -> tuple[list[LockedSdk], list[str]]:
         """Those that the index has, made and kept, and why not the others. anew: ask for the newest once more."""
         from hubkernels.toolchain.sdk.index import NotOfferedError  # noqa: PLC0415 - slow, and a build fetches once
 
-        maker, added, left_out = self.maker(anew=anew), [], []
+        maker, added, left_out = self.maker(anew=anew, patience=patience), [], []
         for name in names:
             self.tell(f"locking {name}")
             try:
                 added.append(maker.lock(name))
             except NotOfferedError as error:
                 left_out.append(f"{name}: {error.problems[0].what}")
+        if patience is None:  # builds wait no more for what answers now
+            from hubkernels.toolchain.sdk.unreached import Unreached  # noqa: PLC0415 - as above
+
+            Unreached(self.environment, self.store().answers).forget()
         return added, left_out
+
+    def add_soon(self, names: Sequence[SdkName]) -> tuple[list[LockedSdk], list[str]]:
+        """As `add`, for a build that has another way: an index that fails is not asked again for some minutes.
+
+        Raises EnvironmentLacksError also where that is so.
+        """
+        from hubkernels.toolchain.sdk.patience import HURRIED  # noqa: PLC0415 - a build with a lock does without
+        from hubkernels.toolchain.sdk.unreached import Unreached  # noqa: PLC0415
+
+        unreached = Unreached(self.environment, self.store().answers)
+        if why := unreached.why():
+            raise EnvironmentLacksError(why)
+        try:
+            return self.add(names, patience=HURRIED)
+        except EnvironmentLacksError as error:
+            unreached.remember(error.problems[0].what)
+            raise
 
 
 def project_sdks(root: Path, cache: Cache, environment: Mapping[str, str], tell: Tell) -> ProjectSdks:

@@ -235,6 +235,10 @@ class SdkStore:
         for place in list((self.folder / "parts").glob("*[0-9a-f]")):
             with contextlib.suppress(Timeout, OSError), FileLock(place.with_suffix(".lock"), timeout=0):
                 shutil.rmtree(place, ignore_errors=True)
+        for place in list(self.folder.glob(".pip-*")):  # of a newer pip that was not installed to its end
+            with contextlib.suppress(OSError):
+                if time.time() - place.stat().st_mtime > _RECENT_S:
+                    shutil.rmtree(place, ignore_errors=True)
 
     def _remove(self, place: Path) -> None:
         """Take an entry away at once, then delete it: no reader finds half of one."""
