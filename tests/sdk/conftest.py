@@ -258,13 +258,15 @@ class Told:
     found: dict[str, tuple[Found, ...]] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
     settings: Settings = field(default_factory=Settings)
-    forgotten: list[tuple[str, ...]] = field(default_factory=list)
+    newer: dict[str, tuple[Found, ...]] = field(default_factory=dict)  # where it is asked anew
+    renewals: int = 0
 
     def ask(self, requirements: tuple[str, ...], _: str) -> tuple[Found, ...]:
         return tuple(self.found[requirement.partition("=")[0]][0] for requirement in requirements)
 
-    def forget(self, requirements: tuple[str, ...], _: str) -> None:
-        self.forgotten.append(tuple(requirements))
+    def renewed(self) -> Told:
+        self.renewals += 1
+        return Told(self.store, {**self.found, **self.newer})
 
     @property
     def maker(self) -> Maker:

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -20,9 +21,11 @@ from hubkernels.build.cache import find_cache
 from hubkernels.host.machine import Machine, find_torch
 from hubkernels.host.store import Store
 from hubkernels.model.variant import Platform
+from hubkernels.toolchain.sdk import patience
+from hubkernels.toolchain.sdk.index import Index
 from tests.conftest import CPU_VARIANT, Cli, SmallProject, environment
 from tests.sdk.conftest import Served, torch_wheel
-from tests.sdk.test_verbs import TORCH_FILE, lock_of, pip_asks
+from tests.sdk.test_verbs import TORCH_FILE, age_all, lock_elsewhere_meanwhile, lock_of, pip_asks
 
 pytestmark = pytest.mark.skipif(os.uname().machine != "x86_64", reason="the wheels of these tests are for x86_64")
 
@@ -183,6 +186,25 @@ def test_without_lock_and_index_a_build_takes_the_installed_torch_and_says_so_on
     assert "the package index cannot be reached for torch==2.10.*" in built.err
     assert not (project.root / "toolchain.lock").exists()
     assert not any(name.startswith("sdk") for name in note_of(project))
+
+
+def test_an_index_that_never_answers_is_waited_for_once_and_not_for_long(
+    project: SmallProject, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It used to cost two minutes at each build, also of what was up to date."""
+    monkeypatch.setattr(patience, "HURRIED", replace(patience.HURRIED, answer_s=1))
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{deaf.getsockname()[1]}/simple/")
+        first = cli("build", project.root)
+    assert first.code == 0, first.err
+    assert first.err.count("the package index cannot be reached for torch==2.10.*") == 1
+    monkeypatch.setattr(Index, "_pip", lambda *_: pytest.fail("it is asked again"))
+    second = cli("build", project.root)
+    assert second.out.startswith("up to date")
+    (line,) = [line for line in second.err.splitlines() if "toolchain.lock" in line]
+    assert re.search(
+        r"what is installed here: .* \(\d+ (s|min) ago; `kernel-builder toolchain lock` asks again\)$", line
+    )
 
 
 @pytest.mark.usefixtures("bare")
@@ -367,6 +389,28 @@ def test_the_installed_torch_gives_the_same_bytes_as_a_pinned_one(
         found.append((project.op_id, (project.artifact / f"{project.op_id}.abi3.so").read_bytes()))
         shutil.rmtree(project.root / "build")
     assert found[0] == found[1]
+
+
+def test_prune_keeps_what_a_build_used(
+    waiting: SmallProject, cache: Path, cli: Cli, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Of a clone that was built, or that had nothing to build, the lock used to be unknown."""
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    for said in ("built", "up to date"):
+        shutil.rmtree(cache / "sdk/locks", ignore_errors=True)
+        assert cli("build", waiting.root).out.startswith(said)
+        age_all()
+        assert cli("toolchain", "prune", "-C", elsewhere).out == "nothing to remove\n", said
+
+
+@pytest.mark.usefixtures("bare")
+def test_a_build_that_locks_keeps_what_another_locks_meanwhile(
+    project: SmallProject, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock_elsewhere_meanwhile(project, monkeypatch)
+    built = cli("build", project.root)
+    assert built.code == 0, built.err
+    assert [sdk["version"] for sdk in lock_of(project)] == ["2.9", "2.10"]
 
 
 @pytest.mark.usefixtures("bare", "cache")

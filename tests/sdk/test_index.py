@@ -17,8 +17,8 @@ from packaging.version import Version as Release
 from hubkernels.errors import EnvironmentLacksError
 from hubkernels.host.process import Finished
 from hubkernels.model.version import Version
-from hubkernels.toolchain.sdk import newer_pip
-from hubkernels.toolchain.sdk.index import Found, Index, NotOfferedError, without_secrets
+from hubkernels.toolchain.sdk import configured, newer_pip
+from hubkernels.toolchain.sdk.index import Found, Index, NotOfferedError, configuration, without_secrets
 from hubkernels.toolchain.sdk.recipes import MATH, RECIPES
 from hubkernels.toolchain.sdk.transfer import read_settings
 from tests.sdk.conftest import (
@@ -44,9 +44,69 @@ def test_the_newest_that_fits_is_found_and_remembered(served: Served, index: Ind
     served.asked.clear()
     assert RECIPES["torch"].wheels(TORCH, index) == (found,)
     assert served.asked == []
-    index.forget(("torch==2.12.*",), PLATFORM)
-    RECIPES["torch"].wheels(TORCH, index)
+    RECIPES["torch"].wheels(TORCH, index.renewed())
     assert served.asked
+
+
+def test_an_answer_is_kept_for_what_pip_is_configured_for(served: Served, another: Served, tmp_path: Path) -> None:
+    """A constraint, or another index, that came later used to change nothing: a release was answered once for all."""
+    newest = served.add(TORCH_FILE, torch_wheel())
+    older = served.add(TORCH_FILE.replace("2.12.1", "2.12.0"), torch_wheel(release="2.12.0"))
+    elsewhere = another.add(TORCH_FILE, torch_wheel())
+    around = {**pip_environment(tmp_path, f"{served.url}/simple/"), "PIP_CONFIG_FILE": str(tmp_path / "pip.conf")}
+    constraints = tmp_path / "constraints.txt"
+
+    def found(**more: str) -> tuple[Found, ...]:
+        return Index({**around, **more}, tmp_path / "answers").ask(("torch==2.12.*",), PLATFORM)
+
+    assert found() == (newest,)
+    constraints.write_text("torch<2.12.1\n")
+    assert found(PIP_CONSTRAINT=str(constraints)) == (older,)
+    constraints.write_text("torch<2.13\n")
+    assert found(PIP_CONSTRAINT=str(constraints)) == (newest,)
+    assert found(PIP_INDEX_URL=f"{another.url}/simple/") == (elsewhere,)
+    constraints.write_text("torch<2.12.1\n")
+    (tmp_path / "pip.conf").write_text(f"[install]\nconstraint =\n    {constraints}\n")
+    assert found() == (older,)
+    (tmp_path / "pip.conf").unlink()
+    served.asked.clear()
+    assert (found(), served.asked) == ((newest,), [])
+
+
+@pytest.mark.parametrize("place", [".config/pip/pip.conf", ".pip/pip.conf"])
+def test_each_file_of_pip_counts_and_no_secret_does(tmp_path: Path, place: str) -> None:
+    around = {"HOME": str(tmp_path)}
+    told = {configuration(around)}
+    (tmp_path / place).parent.mkdir(parents=True)
+    (tmp_path / place).write_text("[global]\nindex-url = https://a:b@h/simple\n")
+    told.add(configuration(around))
+    assert len(told) == 2
+    (tmp_path / place).write_text("[global]\nindex-url = https://c:d@h/simple\n")
+    assert configuration(around) in told
+    assert configured.said({**around, "PIP_INDEX_URL": "mine"}, "index-url") == ("https://c:d@h/simple", "mine")
+
+
+@pytest.mark.parametrize("text", ["[global", "[global]\nx", "\0", "constraint = /none"])
+def test_a_file_of_pip_that_cannot_be_read_is_left_to_pip(tmp_path: Path, text: str) -> None:
+    (tmp_path / "pip.conf").write_text(text)
+    around = {"HOME": "/none", "PIP_CONFIG_FILE": str(tmp_path / "pip.conf"), "PIP_CONSTRAINT": str(tmp_path)}
+    assert len(configuration(around)) == 64
+    assert configured.said(around, "index-url") == ()
+
+
+def test_a_pip_that_does_not_end_is_told_with_the_index_and_the_way_out(tmp_path: Path) -> None:
+    """It used to be told as a program that did not end."""
+
+    def waits(*_: object, **__: object) -> Finished:
+        raise EnvironmentLacksError("python did not end within 900 s")
+
+    index = Index({"PIP_INDEX_URL": "https://me:secret@h/simple"}, tmp_path, waits)
+    with pytest.raises(EnvironmentLacksError) as error:
+        index.ask(("torch==1",), PLATFORM)
+    assert "pip cannot be waited for, which asks https://h/simple: python did not end within 900 s" in str(error.value)
+    assert "hint: is there a network? `pip config list` tells which index pip asks; `toolchain unpack`" in str(
+        error.value
+    )
 
 
 @pytest.mark.parametrize("beside", ["its metadata", "nothing"])
@@ -60,7 +120,7 @@ def test_no_wheel_is_downloaded_to_be_told_of(
     wheel = torch_wheel({**TORCH_FILES, "torch/lib/libtorch.so": os.urandom(300_000)})
     served.add(TORCH_FILE, wheel)
     index = Index(pip_environment(tmp_path, f"{served.url}/simple/"), tmp_path / "sdk/answers")
-    newer = tmp_path / "sdk/pip"
+    newer = tmp_path / "sdk" / newer_pip.KEPT
     command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(newer), "pip>=23.3"]
     if subprocess.run(command, capture_output=True, check=False).returncode:
         pytest.skip("no index that has pip can be asked")
@@ -96,20 +156,25 @@ def test_a_newer_pip_is_installed_once_whole_and_by_the_same_configuration(
 
     environment = {"PIP_INDEX_URL": "x", "PYTHONPATH": "mine"}
     for _ in range(2):
-        found = newer_pip.pip_variables(environment, tmp_path / "pip", install)
-        assert found == {"PYTHONPATH": f"{tmp_path / 'pip'}{os.pathsep}mine"}
+        found = newer_pip.pip_variables(environment, tmp_path, install)
+        assert found == {"PYTHONPATH": f"{tmp_path / newer_pip.KEPT}{os.pathsep}mine"}
     assert len(started) == 1
-    assert [path.name for path in tmp_path.iterdir()] == ["pip"]
+    assert [path.name for path in tmp_path.iterdir()] == ["pip-{}.{}".format(*sys.version_info)]
 
 
 def test_where_no_newer_pip_can_be_had_the_old_one_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(newer_pip, "ENOUGH", Release("23.3"))
     monkeypatch.setattr(newer_pip, "version", lambda _: "23.0.1")
     failed = lambda *_, **__: Finished(1, "", "no network")  # noqa: E731
-    assert newer_pip.pip_variables({}, tmp_path / "pip", failed) == {}
+
+    def waits(*_: object, **__: object) -> Finished:
+        raise EnvironmentLacksError("it did not end")
+
+    for start in (failed, waits):
+        assert newer_pip.pip_variables({}, tmp_path, start) == {}
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setattr(newer_pip, "version", lambda _: "26.3")
-    assert newer_pip.pip_variables({}, tmp_path / "pip", failed) == {}
+    assert newer_pip.pip_variables({}, tmp_path, failed) == {}
 
 
 def test_a_folder_with_a_cpu_wheel_does_not_hide_the_wheel_of_the_index(served: Served, tmp_path: Path) -> None:

@@ -252,7 +252,39 @@ def test_a_newer_build_of_a_locked_release_is_passed_over(served: Served, told: 
     del served.files[next(path for path in served.files if path.endswith(f"/{TORCH_FILE}"))]
     with pytest.raises(EnvironmentLacksError, match="the server answers 404"):
         told.maker.fetch(sdk)
-    assert told.forgotten == [("torch===2.12.1",)]
+    assert told.renewals == 1
+
+
+@pytest.mark.parametrize("kind", ["gone", "refused", "no server", "other bytes"])
+def test_an_answer_that_leads_nowhere_is_asked_for_once_more(
+    served: Served, another: Served, told: Told, kind: str
+) -> None:
+    """A kept one is of long ago: with an address that had expired, or a host that was gone, it failed for ever."""
+    right = served.add(TORCH_FILE, torch_wheel())
+    sdk = lock_torch(told, right)
+    another.user = "me:secret"
+    outdated = {
+        "gone": dataclasses.replace(right, url=f"{served.url}/packages/gone/{TORCH_FILE}"),
+        "refused": another.add(TORCH_FILE, torch_wheel()),
+        "no server": dataclasses.replace(right, url=f"http://127.0.0.1:9/{TORCH_FILE}"),
+        "other bytes": dataclasses.replace(right, sha256="0" * 64),
+    }
+    told.found["torch"], told.newer["torch"] = (outdated[kind],), (right,)
+    forget_all(told)
+    assert tree_hash(scan(told.maker.fetch(sdk))) == sdk.tree
+    assert told.renewals == 1
+    if kind != "other bytes":  # of parts no hash of the whole is known
+        forget_all(told)
+        assert told.maker.lock(TORCH) == sdk
+
+
+def test_an_answer_that_stays_the_same_leads_to_the_error_that_it_led_to(served: Served, told: Told) -> None:
+    sdk = lock_torch(told, served.add(TORCH_FILE, torch_wheel()))
+    forget_all(told)
+    served.user = "me:secret"
+    with pytest.raises(EnvironmentLacksError, match="the server answers 401"):
+        told.maker.fetch(sdk)
+    assert told.renewals == 1
 
 
 def test_other_bytes_than_locked_are_named_with_both_hashes(served: Served, told: Told) -> None:

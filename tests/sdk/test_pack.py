@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from hubkernels.errors import InputError
+from hubkernels.errors import CheckFailedError, EnvironmentLacksError, InputError
 from hubkernels.model.sdk import LockedSdk, tree_hash
 from hubkernels.toolchain.sdk.draft import scan
 from hubkernels.toolchain.sdk.pack import pack, unpack
 from hubkernels.toolchain.sdk.store import SdkStore
-from tests.sdk.conftest import TORCH, TORCH_FILE, Served, Told, torch_wheel
+from tests.sdk.conftest import TORCH, TORCH_FILE, Served, Told, torch_wheel, write_wheel
 from tests.sdk.test_make import lock_cuda
 from tests.sdk.test_store import SMALL
 
@@ -99,10 +99,50 @@ def test_a_file_that_tells_of_another_tree_is_refused(
     stored = next(iter(told.store.stored()))
     about = stored.root.parent / "about.json"
     about.write_text(json.dumps({**json.loads(about.read_text()), **change}))
-    from tests.sdk.conftest import write_wheel  # noqa: PLC0415 - it stands for the packer
-
     content = {k: v for k, v in json.loads(about.read_text()).items() if k != "form"}
     name = f"{stored.sdk.tree}/sdk.json"
     packed[0].write_bytes(write_wheel("hubkernels-sdks", "1", {name: json.dumps(content).encode()}))
     with pytest.raises(InputError, match=message):
         unpack(packed[0], SdkStore(tmp_path / "far"), silent)
+
+
+@pytest.mark.parametrize("altered", ["root/torch/include/a.h", "about.json"])
+def test_what_was_altered_is_named_and_not_packed(
+    packed: tuple[Path, tuple[LockedSdk, ...]], told: Told, tmp_path: Path, altered: str
+) -> None:
+    """It used to be found out where it was unpacked, without the name of a file."""
+    root = told.store.find(packed[1][1].tree)
+    assert root
+    path = root.parent / altered
+    path.write_bytes(
+        path.read_bytes().replace(b"torch/include/a.h", b"torch/include/z.h") + b"\n" * (path.suffix == ".h")
+    )
+    with pytest.raises(CheckFailedError, match=rf"torch 2\.12 for .* was altered: {altered.removeprefix('root/')}\n"):
+        pack(tmp_path / "other.zip", [told.store.told(root)], silent)
+    assert not (tmp_path / "other.zip").exists()
+
+
+def test_what_does_not_tell_what_it_is_is_not_passed_over(
+    packed: tuple[Path, tuple[LockedSdk, ...]], told: Told
+) -> None:
+    root = told.store.find(packed[1][1].tree)
+    assert root
+    about = root.parent / "about.json"
+    about.write_text(about.read_text().replace('"tree": {', '"tree": [{'))
+    with pytest.raises(EnvironmentLacksError, match=r"does not tell what it is[^$]*about\.json[^$]*toolchain verify"):
+        told.store.told(root)
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"torch/version.py": b""}, "there is no SDK in .*other.zip[^$]*toolchain pack"),
+        ({"0/sdk.json": b"{"}, "this tells of no SDK"),
+        ({"0/sdk.json": b"[" * 100_000}, "this tells of no SDK"),
+    ],
+)
+def test_a_file_that_was_not_packed_here_is_refused(tmp_path: Path, files: dict[str, bytes], message: str) -> None:
+    """A wheel used to be unpacked without a word, and broken JSON was a traceback."""
+    (tmp_path / "other.zip").write_bytes(write_wheel("torch", "2.12.1", files))
+    with pytest.raises(InputError, match=message):
+        unpack(tmp_path / "other.zip", SdkStore(tmp_path / "far"), silent)

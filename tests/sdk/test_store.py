@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from hubkernels.errors import EnvironmentLacksError
+from hubkernels.errors import EnvironmentLacksError, InputError
 from hubkernels.model.sdk import LockedSdk, lock_text, tree_hash
 from hubkernels.toolchain.sdk.draft import scan
 from hubkernels.toolchain.sdk.index import Found
@@ -76,9 +77,13 @@ def cleared():
     for stored in list(store.stored()):
         store._remove(stored.root.parent)
 
+def aged():
+    sdk = told.maker.lock(TORCH)
+    os.utime(store.folder / "trees" / sdk.tree / "about.json", (1, 1))
+
 made = everywhere(lambda: told.maker.lock(TORCH), cleared)
 sdk = told.maker.lock(TORCH)
-removed = everywhere(lambda: store.prune(0), lambda: told.maker.lock(TORCH))
+removed = everywhere(lambda: store.prune(0), aged)
 told.maker.lock(TORCH)
 store.prune(90)
 print(json.dumps([made, removed, [str(path) for path in (store.folder / "parts").iterdir() if path.is_dir()]]))
@@ -180,8 +185,54 @@ def test_of_two_that_remove_one_sdk_neither_fails(store: SdkStore, sdk: LockedSd
     assert other.find(sdk.tree) is None
 
 
+def about_of(store: SdkStore, sdk: LockedSdk) -> Path:
+    return store.folder / "trees" / sdk.tree / "about.json"
+
+
+ABOUTS: dict[str, Callable[[Path], object]] = {
+    "gone": Path.unlink,
+    "empty": lambda about: about.write_bytes(b""),
+    "cut off": lambda about: about.write_bytes(about.read_bytes()[:-9]),
+    "with a hole": lambda about: about.write_bytes(about.read_bytes()[:99] + bytes(99) + about.read_bytes()[198:]),
+    "of another": lambda about: about.write_text(about.read_text().replace(about.parent.name, "0" * 64)),
+}
+
+
+@pytest.mark.parametrize("kind", ABOUTS)
+def test_a_tree_that_does_not_tell_what_it_is_is_not_used_and_is_made_anew(
+    told: Told, store: SdkStore, sdk: LockedSdk, kind: str
+) -> None:
+    """It used to be found, and what no list names went unseen; without the list it could not be kept again, either."""
+    header = about_of(store, sdk).parent / "root/torch/include/a.h"
+    header.write_bytes(b"altered\n")
+    ABOUTS[kind](about_of(store, sdk))
+    assert store.find(sdk.tree) is None
+    assert tree_hash(scan(told.maker.fetch(sdk))) == sdk.tree
+    assert [stored.sdk for stored in store.stored()] == [sdk]
+
+
+@pytest.mark.parametrize("kind", ABOUTS)
+def test_a_tree_that_does_not_tell_what_it_is_is_removed_where_it_may_be(
+    store: SdkStore, sdk: LockedSdk, tmp_path: Path, kind: str
+) -> None:
+    ABOUTS[kind](about_of(store, sdk))
+    root = about_of(store, sdk).parent / "root"
+    assert SdkStore(tmp_path / "mine", (store.folder,)).untold() == (root,)
+    assert root.is_dir()
+    assert store.untold() == (root,)
+    assert (root.exists(), store.untold()) == (False, ())
+
+
+def test_a_list_of_other_files_is_damage_though_all_files_are_right(store: SdkStore, sdk: LockedSdk) -> None:
+    about = about_of(store, sdk)
+    about.write_text(about.read_text().replace("torch/include/a.h", "torch/include/z.h"))
+    (stored,) = store.stored()
+    assert store.damage(stored) == ("about.json",)
+    assert list(store.stored()) == []
+
+
 def used(store: SdkStore, sdk: LockedSdk, age_s: float) -> None:
-    about = store.folder / "trees" / sdk.tree / "about.json"
+    about = about_of(store, sdk)
     now = about.stat().st_mtime
     os.utime(about, (now - age_s, now - age_s))
 
@@ -208,10 +259,83 @@ def test_what_no_lock_names_goes(store: SdkStore, sdk: LockedSdk, tmp_path: Path
     assert store.prune(90) == (sdk,)
 
 
+def test_days_are_never_less_than_the_hour_in_which_a_build_may_use_it(store: SdkStore, sdk: LockedSdk) -> None:
+    """Of no days, what was used 10 ms before used to go."""
+    assert store.prune(0) == ()
+    used(store, sdk, 3700)
+    assert store.prune(0) == (sdk,)
+
+
+@pytest.mark.parametrize("kind", ["no JSON", "a folder", "its note"])
+def test_nothing_goes_while_a_lock_that_was_noted_cannot_be_read(
+    store: SdkStore, sdk: LockedSdk, tmp_path: Path, kind: str
+) -> None:
+    """It used to count as one that names nothing."""
+    lock = tmp_path / "toolchain.lock"
+    lock.write_text(lock_text([sdk]))
+    store.note(lock)
+    (note,) = (store.folder / "locks").glob("*.json")
+    damages: dict[str, Callable[[], object]] = {
+        "no JSON": lambda: lock.write_text("<<<<<<< ours\n"),
+        "a folder": lambda: lock.rename(lock.with_name("old")).with_name(lock.name).mkdir(),
+        "its note": lambda: note.write_bytes(b""),
+    }
+    damages[kind]()
+    used(store, sdk, 100 * 86400)
+    named = re.escape(str(note if kind == "its note" else lock))
+    with pytest.raises(
+        InputError, match=rf"no SDK is removed while a lock[^$]*--> {named}\n  hint: mend it, or delete"
+    ):
+        store.prune(90)
+    assert [stored.sdk for stored in store.stored()] == [sdk]
+    note.unlink()
+    assert store.prune(90) == (sdk,)
+
+
+def test_the_lock_for_which_an_sdk_is_used_is_noted(store: SdkStore, sdk: LockedSdk, tmp_path: Path) -> None:
+    lock = tmp_path / "toolchain.lock"
+    lock.write_text(lock_text([sdk]))
+    beside = SdkStore(tmp_path / "mine", (store.folder,), lock)
+    assert beside.find(sdk.tree)
+    assert not beside.folder.exists(), "where it is only read, nothing is written"
+    assert SdkStore(store.folder, (), lock).find(sdk.tree)
+    used(store, sdk, 7200)
+    assert store.prune(90) == ()
+
+
+def test_of_several_processes_that_change_one_lock_each_finds_what_the_others_wrote(tmp_path: Path) -> None:
+    code = """
+import sys
+from pathlib import Path
+from hubkernels.build.sdks import ProjectSdks
+from hubkernels.model.sdk import LockedSdk, SdkName, Wheel
+from hubkernels.model.version import Version
+wheel = Wheel("t-1-py3-none-any.whl", "t-1-py3-none-any.whl", "0" * 64, 1, "0" * 64)
+sdks = ProjectSdks(Path(sys.argv[1], "toolchain.lock"), Path(sys.argv[1], "sdk"), (), {}, print)
+for number in range(20):
+    name = SdkName("torch", Version((int(sys.argv[2]), number)), "x86_64-linux")
+    sdks.write(lambda now: {**now, name: LockedSdk(name, (wheel,), "0" * 64)})
+"""
+    around = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    commands = [(sys.executable, "-c", code, str(tmp_path), str(number)) for number in range(4)]
+    running = [subprocess.Popen(command, env=around) for command in commands]
+    assert [one.wait() for one in running] == [0] * 4
+    assert len(json.loads((tmp_path / "toolchain.lock").read_text())["sdks"]) == 80
+
+
 def test_use_is_noted(store: SdkStore, sdk: LockedSdk) -> None:
     used(store, sdk, 100 * 86400)
     store.find(sdk.tree)
     assert store.prune(90) == ()
+
+
+def test_what_a_killed_install_of_pip_left_is_swept_up_and_one_that_runs_is_not(store: SdkStore) -> None:
+    running, killed = store.folder / ".pip-3.11.abc", store.folder / ".pip-3.12.def"
+    for folder in (running, killed):
+        (folder / "pip").mkdir(parents=True)
+    os.utime(killed, (1, 1))
+    store.prune(90)
+    assert (running.exists(), killed.exists()) == (True, False)
 
 
 def test_what_is_not_the_stores_is_left(store: SdkStore, sdk: LockedSdk) -> None:
@@ -254,7 +378,10 @@ def test_a_store_that_cannot_be_written_still_serves(mount: Mount, told: Told, t
     used(told.store, sdk, 7200)
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
     assert tree_hash(scan(told.maker.fetch(sdk))) == sdk.tree
+    (tmp_path / "toolchain.lock").touch()
     told.store.note(tmp_path / "toolchain.lock")
+    with told.store.changing(tmp_path / "toolchain.lock"):
+        pass
     beside = SdkStore(tmp_path / "mine", (told.store.folder,))
     assert beside.find(sdk.tree) == told.store.find(sdk.tree)
     with pytest.raises(EnvironmentLacksError, match="cannot write .*: Read-only file system"):

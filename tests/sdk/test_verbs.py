@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hubkernels.build.cache import find_cache
+from hubkernels.build.sdks import ProjectSdks
 from hubkernels.config.variant_table import load_variant_table
+from hubkernels.host.store import Store
 from hubkernels.model.backend import BACKENDS
+from hubkernels.model.sdk import lock_text
 from hubkernels.model.size import size_text
 from hubkernels.model.variant import NoarchVariant, Platform, Variant
 from hubkernels.model.version import Version
@@ -134,6 +140,58 @@ def test_an_altered_file_is_named_and_fetched_again(project: SmallProject, cli: 
     assert header.read_text() != "// other\n"
 
 
+def test_an_sdk_that_does_not_tell_what_it_is_is_no_empty_store(project: SmallProject, cli: Cli) -> None:
+    """Builds took it, and `verify` saw nothing."""
+    cli("toolchain", "lock", "-C", project.root)
+    (sdk,) = json.loads(cli("toolchain", "fetch", "--json", "-C", project.root).out)
+    (Path(sdk["folder"]) / "torch/include/ATen/h1.h").write_text("// other\n")
+    (Path(sdk["folder"]).parent / "about.json").write_bytes(b"")
+    found = cli("toolchain", "verify", "-C", project.root)
+    assert (found.code, "an SDK does not tell what it is; it is removed" in found.err) == (1, True)
+    assert cli("toolchain", "fetch", "-C", project.root).code == 0
+    assert cli("toolchain", "verify", "-C", project.root).out.endswith("as it was made\n")
+
+
+def test_an_sdk_that_does_not_tell_what_it_is_is_not_packed_as_nothing(
+    project: SmallProject, cli: Cli, tmp_path: Path
+) -> None:
+    """It was printed as packed, and was not in the file. What is wrong here is what builds, in haste, pass over."""
+    cli("toolchain", "lock", "-C", project.root)
+    (sdk,) = json.loads(cli("toolchain", "fetch", "--json", "-C", project.root).out)
+    about = Path(sdk["folder"]).parent / "about.json"
+    about.write_bytes(about.read_bytes().replace(b'"f ', b'f "', 1))
+    packed = cli("toolchain", "pack", tmp_path / "stick", "-C", project.root)
+    assert (packed.code, packed.out, (tmp_path / "stick").exists()) == (3, "", False)
+    assert "`kernel-builder toolchain verify` removes what was altered, and `toolchain fetch` brings it again" in packed.err
+    assert cli("toolchain", "verify", "-C", project.root).code == 1
+    assert cli("toolchain", "pack", tmp_path / "stick", "-C", project.root).code == 0
+
+
+def test_a_store_that_builds_only_read_is_verified_too_and_left(
+    project: SmallProject, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As under sudo: builds take what the user's own store has, and it was not looked at."""
+    cli("toolchain", "lock", "-C", project.root)
+    (sdk,) = json.loads(cli("toolchain", "fetch", "--json", "-C", project.root).out)
+    header = Path(sdk["folder"]) / "torch/include/ATen/h1.h"
+    written = replace(
+        find_cache(os.environ, project.root), store=Store(project.root / "build/.hubkernels/cache/objects")
+    )
+    monkeypatch.setattr("hubkernels.build.cache.find_cache", lambda *_: written)
+    assert cli("toolchain", "verify", "-C", project.root).out.endswith("as it was made\n")
+    header.write_text("// other\n")
+    found = cli("toolchain", "verify", "-C", project.root)
+    assert found.code == 1
+    assert "was altered: torch/include/ATen/h1.h; it stays, since this store is only read here" in found.err
+    assert header.read_text() == "// other\n"
+
+
+def test_a_lock_that_pins_nothing_for_this_machine_is_not_packed(small: SmallProject, cli: Cli, tmp_path: Path) -> None:
+    (small.root / "toolchain.lock").write_text('{"form": 1, "sdks": []}')
+    found = cli("toolchain", "pack", tmp_path / "stick", "-C", small.root)
+    assert (found.code, "there is nothing to pack" in found.err) == (2, True)
+
+
 def test_bytes_that_are_not_those_of_the_lock_stop_it(project: SmallProject, served: Served, cli: Cli) -> None:
     cli("toolchain", "lock", "-C", project.root)
     locked = lock_of(project)[0]["wheels"][0]["sha256"]
@@ -149,8 +207,58 @@ def test_bytes_that_are_not_those_of_the_lock_stop_it(project: SmallProject, ser
 def test_prune_keeps_what_the_lock_names(project: SmallProject, cli: Cli) -> None:
     cli("toolchain", "lock", "-C", project.root)
     assert cli("toolchain", "prune", "-C", project.root).out == "nothing to remove\n"
+    assert cli("toolchain", "prune", "--days", "0", "-C", project.root).out == "nothing to remove\n", "it is in use"
+    age_all()
     removed = json.loads(cli("toolchain", "prune", "--days", "0", "--json", "-C", project.root).out)
     assert [sdk["kind"] for sdk in removed] == ["torch"]
+
+
+def age_all(hours: float = 2) -> None:
+    """As if nobody had used any SDK for so long."""
+    for about in Path(os.environ["HUBKERNELS_CACHE"]).glob("sdk/trees/*/about.json"):
+        os.utime(about, (about.stat().st_mtime - hours * 3600,) * 2)
+
+
+@pytest.mark.parametrize("by", ["prune itself", "unpack"])
+def test_prune_keeps_what_a_lock_names_that_was_not_written_here(
+    project: SmallProject, cli: Cli, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """Locks used to be noted where they were written alone, so that of a clone nothing was kept."""
+    cli("toolchain", "lock", "-C", project.root)
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    if by == "unpack":
+        cli("toolchain", "pack", elsewhere / "stick", "-C", project.root)
+        monkeypatch.setenv("HUBKERNELS_CACHE", str(elsewhere / "cache"))
+        assert cli("toolchain", "unpack", elsewhere / "stick", "-C", project.root).code == 0
+    else:
+        shutil.rmtree(Path(os.environ["HUBKERNELS_CACHE"]) / "sdk/locks")
+    age_all()
+    where = elsewhere if by == "unpack" else project.root
+    assert cli("toolchain", "prune", "-C", where).out == "nothing to remove\n"
+
+
+def test_what_another_process_locks_meanwhile_stays(
+    project: SmallProject, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It used to be lost: the lock was read, and written after the wheels were fetched."""
+    lock_elsewhere_meanwhile(project, monkeypatch)
+    assert cli("toolchain", "lock", "-C", project.root).out.split().count("added") == 1
+    assert [sdk["version"] for sdk in lock_of(project)] == ["2.9", "2.10"]
+    assert cli("toolchain", "lock", "--update", "-C", project.root).code == 0
+    assert [sdk["version"] for sdk in lock_of(project)] == ["2.10"], "no variant needs the other"
+
+
+def lock_elsewhere_meanwhile(project: SmallProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on another process pins a torch 2.9 whenever something is fetched for the lock."""
+    add = ProjectSdks.add
+
+    def meanwhile(self: ProjectSdks, *args: Any, **words: Any) -> Any:  # noqa: ANN401 - as it is called
+        added, left_out = add(self, *args, **words)
+        other = replace(added[0], name=replace(added[0].name, version=Version((2, 9))))
+        (project.root / "toolchain.lock").write_text(lock_text([other]))
+        return added, left_out
+
+    monkeypatch.setattr(ProjectSdks, "add", meanwhile)
 
 
 @pytest.mark.parametrize("verb", ["fetch", "pack"])

@@ -181,13 +181,13 @@ class Builder:
         if not wanted.names:
             return ()
         try:
-            added, left_out = self.sdks.add(wanted.names)
+            added, left_out = self.sdks.add_soon(wanted.names)
         except EnvironmentLacksError as error:
             why = error.problems[0].what
             return (f"{self.sdks.lock.name} is not written, so this build is made with what is installed here: {why}",)
         told = [f"left out of {self.sdks.lock.name}: {each}" for each in (*wanted.left_out, *left_out)]
         if added:  # an empty lock would keep builds from what another index has
-            self.sdks.write(added)
+            self.sdks.write(lambda now: {**{sdk.name: sdk for sdk in added}, **now})
             self.planner.pin(self.sdks.pinned())
             told.append(f"{self.sdks.lock} is written: commit it, so that everybody builds with the same")
         return tuple(told)

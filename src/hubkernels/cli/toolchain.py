@@ -14,8 +14,9 @@ from hubkernels.cli.options import HERE, Json, Packages, ProjectFolder, open_rea
 from hubkernels.errors import CheckFailedError, InputError, Problem
 
 if TYPE_CHECKING:
-    from hubkernels.build.sdks import ProjectSdks
+    from hubkernels.build.sdks import ProjectSdks, Sdks
     from hubkernels.model.sdk import LockedSdk
+    from hubkernels.toolchain.sdk.store import SdkStore
 
 app = typer.Typer(
     help="Headers and compilers from the package index, locked.", no_args_is_help=True, rich_markup_mode=None
@@ -36,32 +37,26 @@ def lock(
     """Pin what the project's variants are built with in toolchain.lock: what is there stays, what lacks is added."""
     builder, target = open_readable(project, packages, settings(toolchain="system"))  # a lock may be beyond reading
     sdks, wanted = builder.sdks, builder.wanted(target.packages)
-    there = {sdk.name: sdk for sdk in _there(sdks, anew=update)}
-    if update and not packages:
-        there = {name: sdk for name, sdk in there.items() if name in wanted.names or name.platform != wanted.platform}
-    added, left_out = sdks.add([name for name in wanted.names if update or name not in there], anew=update)
-    found = {**there, **{sdk.name: sdk for sdk in added}}
-    sdks.write(found.values())
+    there = sdks.there(anew=update)
+    made, left_out = sdks.add([name for name in wanted.names if update or name not in there], anew=update)
+    added = {sdk.name: sdk for sdk in made}
+
+    def changed(now: Sdks) -> Sdks:
+        if not update:
+            return {**added, **now}
+        others = (name for name in now if packages or name in wanted.names or name.platform != wanted.platform)
+        return {**{name: now[name] for name in others}, **added}
+
+    found = sdks.write(changed, anew=update)
+    new = [name for name in added if found[name] == added[name]]
     reasons = (*wanted.left_out, *left_out)
     if json:
         entries = [_as_json(found[name]) for name in sorted(found)]
-        say_json({"sdks": entries, "added": [str(sdk.name) for sdk in added], "left-out": list(reasons)})
+        say_json({"sdks": entries, "added": [str(name) for name in new], "left-out": list(reasons)})
         return
-    columns([_row(found[name], "added" if found[name] in added else "there") for name in sorted(found)])
+    columns([_row(found[name], "added" if name in new else "there") for name in sorted(found)])
     for reason in reasons:
         say(f"left out: {reason}")
-
-
-def _there(sdks: ProjectSdks, *, anew: bool) -> tuple[LockedSdk, ...]:
-    """What is locked; nothing where a lock that cannot be read is to be written anew."""
-    if not sdks.lock.is_file():
-        return ()
-    try:
-        return sdks.read()
-    except InputError:
-        if not anew:
-            raise
-        return ()
 
 
 @app.command("fetch")
@@ -104,13 +99,12 @@ def verify(project: ProjectFolder = HERE, json: Json = False) -> None:
     """Read every file in the store: what is not as it was made is named and removed."""
     sdks = _sdks(project)
     _note_without(sdks.lock)
-    store = sdks.store().own()
-    problems, sound = [], []
+    store, sound = sdks.store(), []
+    problems = [_found(store, root, "an SDK does not tell what it is") for root in store.untold()]
     for stored in list(store.stored()):
         if damaged := store.damage(stored):
             more = f" and {len(damaged) - 1} more" if len(damaged) > 1 else ""
-            what = f"{stored.sdk.name} was altered: {damaged[0]}{more}; it is removed"
-            problems.append(Problem(what, str(stored.root), "`kernel-builder toolchain fetch` brings it again"))
+            problems.append(_found(store, stored.root, f"{stored.sdk.name} was altered: {damaged[0]}{more}"))
         else:
             sound.append(stored)
     if problems:
@@ -122,11 +116,19 @@ def verify(project: ProjectFolder = HERE, json: Json = False) -> None:
         columns(rows) if rows else say("nothing is in the store")
 
 
+def _found(store: SdkStore, root: Path, what: str) -> Problem:
+    if store.owns(root):
+        return Problem(f"{what}; it is removed", str(root), "`kernel-builder toolchain fetch` brings it again")
+    hint = "builds take it from there: delete its folder, or let its owner run `kernel-builder toolchain verify`"
+    return Problem(f"{what}; it stays, since this store is only read here", str(root), hint)
+
+
 @app.command("prune")
 def prune(
     project: ProjectFolder = HERE,
     days: Annotated[
-        float, typer.Option("--days", min=0, help="What nobody used for so long goes, locked or not.")
+        float,
+        typer.Option("--days", min=0, help="What nobody used for so long, an hour at least, goes, locked or not."),
     ] = 90,
     json: Json = False,
 ) -> None:
@@ -146,8 +148,9 @@ def pack(file: File, project: ProjectFolder = HERE, json: Json = False) -> None:
     own = _sdks(project)
     maker, store = own.maker(), own.store()
     sdks = _of_this_machine(own.read())
-    roots = {maker.fetch(sdk) for sdk in sdks}
-    write(file, [stored for stored in store.stored() if stored.root in roots], note)
+    if not sdks:
+        raise InputError(Problem("there is nothing to pack: it pins nothing for this machine", str(own.lock)))
+    write(file, [store.told(maker.fetch(sdk)) for sdk in sdks], note)
     _tell_carried(sdks, json=json)
 
 

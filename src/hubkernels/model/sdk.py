@@ -20,6 +20,8 @@ LOCK = "toolchain.lock"
 KINDS = ("cuda", "cuda-math", "torch")
 CUDA_FOLDER = "nvidia/cu13"
 """Where NVIDIA's wheels have a toolkit of CUDA 13."""
+MENDS = "`kernel-builder toolchain verify` removes what was altered, and `toolchain fetch` brings it again"
+"""The way out where an SDK in the store is not as it was made."""
 _FORM = 1
 _HASH = re.compile(r"[0-9a-f]{64}")
 _FILE = re.compile(r"[A-Za-z0-9_.+!]+(-[A-Za-z0-9_.+!]+){4,5}\.whl")

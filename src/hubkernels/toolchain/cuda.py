@@ -16,6 +16,7 @@ from pathlib import Path
 
 from hubkernels.errors import EnvironmentLacksError, Problem
 from hubkernels.host.files import FileHashes
+from hubkernels.model.sdk import MENDS
 from hubkernels.model.version import Version
 from hubkernels.toolchain.nvcc import PINNED, Nvcc
 
@@ -96,8 +97,7 @@ def toolkit_of(nvcc: Nvcc, hashes: FileHashes, cpu: str) -> CudaToolkit:
 def _not_whole(nvcc: Nvcc, lacking: Sequence[str]) -> EnvironmentLacksError:
     more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
     what = f"the CUDA toolkit of {nvcc.path} is not whole: it has no {lacking[0]}{more}"
-    mend = "`kernel-builder toolchain verify` takes away what is left of it, and the next build fetches it again"
-    hint = mend if nvcc.why == PINNED else "CUDA_HOME names another; install nvcc, nvvm, crt and cudart"
+    hint = MENDS if nvcc.why == PINNED else "CUDA_HOME names another; install nvcc, nvvm, crt and cudart"
     return EnvironmentLacksError(Problem(what, hint=hint))
 
 

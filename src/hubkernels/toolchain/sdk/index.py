@@ -19,14 +19,15 @@ from urllib.parse import quote, unquote, urlsplit
 from hubkernels.errors import EnvironmentLacksError, Problem
 from hubkernels.host.files import read_json_object, write_atomically
 from hubkernels.host.process import Finished, run
+from hubkernels.toolchain.sdk import configured
 from hubkernels.toolchain.sdk.newer_pip import pip_variables
+from hubkernels.toolchain.sdk.patience import PATIENT, Patience
 
 PYTHON = "3.13"
 """Headers are the same in the wheels of every Python. One that is named gives every machine the same lock."""
 
 _OLDEST_GLIBC, _NEWEST_GLIBC = 5, 28
 _FORM = 1  # of the kept answers
-_TIMEOUT_S = 900.0
 _DAY_S = 86400.0
 _NO_PIP = "No module named pip"
 _TOO_OLD = ("no such option", "no such command")
@@ -37,6 +38,7 @@ _LACKING = re.compile(r"satisfies the requirement (\S+) \(from versions: ([^)]*)
 _OTHER_BYTES = re.compile(r"DO NOT MATCH THE HASHES.*?Expected sha256 (\w+)\s+Got\s+(\w+)", re.DOTALL)
 _USERINFO = re.compile(r"(?<=://)[^/@\s]*@")
 _QUERY = re.compile(r"(?<=\w)\?[^\s'\"]+")
+_NETWORK = "is there a network? `pip config list` tells which index pip asks; `toolchain unpack` needs none"
 _OVERRIDES = {
     "PIP_NO_INPUT": "1",
     "PIP_DISABLE_PIP_VERSION_CHECK": "1",
@@ -80,22 +82,37 @@ class Found:
 
 
 class Index:
-    """What pip is configured for. answers: a folder where they are kept."""
+    """What pip is configured for. answers: a folder where they are kept. anew: whether none that is kept will do."""
 
     def __init__(
-        self, environment: Mapping[str, str], answers: Path, start: Callable[..., Finished] = run, *, anew: bool = False
+        self,
+        environment: Mapping[str, str],
+        answers: Path,
+        start: Callable[..., Finished] = run,
+        *,
+        anew: bool = False,
+        patience: Patience = PATIENT,
     ) -> None:
         self.environment = environment
         self.answers = answers
         self.anew = anew
         self._start = start
+        self._patience = patience
+
+    def renewed(self) -> Index:
+        """The same index, of which no answer is kept."""
+        return Index(self.environment, self.answers, self._start, anew=True, patience=self._patience)
 
     @cached_property
     def _overrides(self) -> Mapping[str, str]:
         return {
             **_OVERRIDES,
-            **pip_variables({**self.environment, **_OVERRIDES}, self.answers.parent / "pip", self._start),
+            **pip_variables({**self.environment, **_OVERRIDES}, self.answers.parent, self._start, self._patience),
         }
+
+    @cached_property
+    def _configuration(self) -> str:
+        return configuration(self.environment)
 
     def ask(self, requirements: Sequence[str], platform: str) -> tuple[Found, ...]:
         """The wheel of each requirement, in their order.
@@ -111,17 +128,18 @@ class Index:
             write_atomically(kept, json.dumps({"form": _FORM, "found": entries}).encode(), 0o600)
         return found
 
-    def forget(self, requirements: Sequence[str], platform: str) -> None:
-        """Ask again next time: what was answered is not there any more."""
-        with contextlib.suppress(OSError):
-            self._kept(requirements, platform).unlink()
-
     def _pip(self, *words: str) -> Finished:
-        command = (sys.executable, "-m", "pip", *_OPTIONS, *words)
-        return self._start(command, env={**self.environment, **self._overrides}, timeout_s=_TIMEOUT_S)
+        command = (sys.executable, "-m", "pip", *_OPTIONS, *self._patience.words, *words)
+        environment = {**self.environment, **self._overrides}
+        try:
+            return self._start(command, env=environment, timeout_s=self._patience.pip_s)
+        except EnvironmentLacksError as error:
+            index = without_secrets((configured.said(environment, "index-url") or ("its index",))[-1])
+            what = f"pip cannot be waited for, which asks {index}: {error.problems[0].what}"
+            raise EnvironmentLacksError(Problem(what, hint=_NETWORK)) from error
 
     def _kept(self, requirements: Sequence[str], platform: str) -> Path:
-        words = "\0".join((*requirements, PYTHON, platform))
+        words = "\0".join((*requirements, PYTHON, platform, self._configuration))
         return self.answers / f"{hashlib.sha256(words.encode()).hexdigest()[:32]}.json"
 
     def _ask(self, requirements: Sequence[str], platform: str) -> tuple[Found, ...]:
@@ -146,7 +164,7 @@ class Index:
 
 _OPTIONS = (  # why a page could not be fetched is told at the second level of -v
     *("install", "-vv", "--dry-run", "--ignore-installed", "--no-deps", "--only-binary=:all:", "--progress-bar", "off"),
-    *("--retries", "2", "--implementation", "cp", "--python-version", PYTHON),
+    *("--implementation", "cp", "--python-version", PYTHON),
 )
 
 _IN_PARTS = ("--use-feature=fast-deps",)
@@ -220,8 +238,7 @@ def _failure(errors: str, requirements: Sequence[str]) -> EnvironmentLacksError:
         hint = "a transfer that was broken off, or whoever serves it altered it: try again, or ask another index"
         return EnvironmentLacksError(Problem(what, hint=hint))
     if _UNREACHED.search(errors):
-        hint = "is there a network? `pip config list` tells which index pip asks; `toolchain unpack` needs none"
-        return EnvironmentLacksError(Problem(f"the package index cannot be reached for {asked}", hint=hint))
+        return EnvironmentLacksError(Problem(f"the package index cannot be reached for {asked}", hint=_NETWORK))
     return _why_not(errors, asked)
 
 
@@ -235,6 +252,12 @@ def _why_not(errors: str, asked: str) -> EnvironmentLacksError:
         return NotOfferedError(Problem(f"the package index gives no {asked}: {said[0][7:]}", hint=hint))
     last = said[-1][7:] if said and not said[-1].endswith("Exception:") else without_secrets(errors.strip()[-300:])
     return EnvironmentLacksError(Problem(f"pip cannot tell of {asked}: {last}", hint=hint))
+
+
+def configuration(environment: Mapping[str, str]) -> str:
+    """A hash of what pip is configured for: by it answers are kept. No secret goes into it, so none can be guessed."""
+    words = "\0".join(without_secrets(text) for text in configured.texts(environment))
+    return hashlib.sha256(words.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def without_secrets(text: str) -> str:

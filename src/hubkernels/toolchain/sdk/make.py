@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
@@ -18,10 +20,11 @@ from hubkernels.toolchain.sdk.index import Found, Index
 from hubkernels.toolchain.sdk.ranges import NoRangesError, RangedFile, Tell, fetch_whole, other_bytes
 from hubkernels.toolchain.sdk.recipes import RECIPES, Recipe
 from hubkernels.toolchain.sdk.store import SdkStore
-from hubkernels.toolchain.sdk.transfer import GoneError, Transfer
+from hubkernels.toolchain.sdk.transfer import Transfer
 from hubkernels.toolchain.sdk.wheel import DamagedWheelError, OpenWheel
 
 _TOLD_S = 1.0
+Made = TypeVar("Made")
 
 
 class Maker:
@@ -41,10 +44,10 @@ class Maker:
         """The newest SDK of this name that the index has, made and kept. Raises NotOfferedError where it has none."""
         recipe = RECIPES[name.kind]
         with self._store.part(str(name), self._tell) as part:
-            found = recipe.wheels(name, self._index)
-            if known := self._known(name, found, recipe):
-                return known
-            return self._make(name, found, part)[0]
+            return self._by_answer(
+                lambda index: recipe.wheels(name, index),
+                lambda found: self._known(name, found, recipe) or self._make(name, found, part)[0],
+            )
 
     def fetch(self, sdk: LockedSdk) -> Path:
         """The root of a locked SDK, made where it is not kept. Raises InputError where the bytes are others."""
@@ -57,13 +60,21 @@ class Maker:
 
     def _fetch(self, sdk: LockedSdk, part: Path) -> Path:
         asked = tuple(f"{wheel.project}==={wheel.release}" for wheel in sdk.wheels)
+        return self._by_answer(
+            lambda index: index.ask(asked, sdk.name.platform),
+            lambda found: self._make(sdk.name, tuple(map(_matching, sdk.wheels, found)), part, sdk)[1],
+        )
+
+    def _by_answer(self, ask: Callable[[Index], Sequence[Found]], make: Callable[[Sequence[Found]], Made]) -> Made:
+        """What is made by an answer of the index. One that is kept may have been true long ago: it is asked again."""
+        found = ask(self._index)
         try:
-            found = tuple(map(_matching, sdk.wheels, self._index.ask(asked, sdk.name.platform)))
-            _, place = self._make(sdk.name, found, part, sdk)
-        except (GoneError, InputError):
-            self._index.forget(asked, sdk.name.platform)
-            raise
-        return place
+            return make(found)
+        except (EnvironmentLacksError, InputError):
+            renewed = ask(self._index.renewed())
+            if renewed == found:
+                raise
+        return make(renewed)
 
     def _known(self, name: SdkName, found: Sequence[Found], recipe: Recipe) -> LockedSdk | None:
         """What is kept and was made of these wheels by this recipe."""
@@ -71,6 +82,7 @@ class Maker:
         for stored in self._store.stored():
             wheels = [(wheel.file, wheel.sha256) for wheel in stored.sdk.wheels]
             if stored.sdk.name == name and stored.form == recipe.form and wheels == wanted:
+                self._store.find(stored.sdk.tree)  # this is a use
                 return stored.sdk
         return None
 
@@ -78,6 +90,8 @@ class Maker:
         self, name: SdkName, found: Sequence[Found], part: Path, locked: LockedSdk | None = None
     ) -> tuple[LockedSdk, Path]:
         recipe, root = RECIPES[name.kind], part / "root"
+        for left in (root, part / "whole"):  # of an answer that led nowhere
+            shutil.rmtree(left, ignore_errors=True)
         with disk_errors(root):
             root.mkdir()
         draft = Draft(root)

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hubkernels.errors import InputError, Problem
-from hubkernels.host.files import disk_errors, read_errors
-from hubkernels.model.sdk import LockedSdk, read_sdk, sdk_to_json, tree_hash
+from hubkernels.errors import CheckFailedError, InputError, Problem
+from hubkernels.host.files import disk_errors, json_object, read_errors
+from hubkernels.model.sdk import MENDS, LockedSdk, read_sdk, sdk_to_json, tree_hash
 from hubkernels.toolchain.sdk.draft import Draft
 from hubkernels.toolchain.sdk.ranges import Tell
 from hubkernels.toolchain.sdk.store import SdkStore, Stored
@@ -27,7 +27,7 @@ _TOLD_S = 1.0
 
 
 def pack(file: Path, sdks: Sequence[Stored], tell: Tell) -> None:
-    """Write SDKs to a file, which appears whole or not at all."""
+    """Write SDKs to a file, which appears whole or not at all. Raises CheckFailedError for what was altered."""
     with disk_errors(file):
         file.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=file.parent, prefix=f".{file.name}.") as scratch:
@@ -43,14 +43,27 @@ def _add(archive: zipfile.ZipFile, stored: Stored, tell: Tell) -> Iterator[str]:
     folder, files = stored.sdk.tree, _files(stored.tree)
     tell(f"packing {stored.sdk.name}")
     told = time.monotonic()
+    if tree_hash(stored.tree) != stored.sdk.tree:
+        raise _altered(stored, "about.json")
     about = {"sdk": sdk_to_json(stored.sdk), "recipe": stored.form, "tree": stored.tree}
     yield _write(archive, f"{folder}/{_ABOUT}", json.dumps(about, sort_keys=True).encode())
     for number, path in enumerate(files):
-        with read_errors(stored.root / path):
-            yield _write(archive, f"{folder}/root/{path}", (stored.root / path).read_bytes())
+        yield _write(archive, f"{folder}/root/{path}", _content(stored, path))
         if time.monotonic() - told > _TOLD_S:
             told = time.monotonic()
             tell(f"{stored.sdk.name}: {number + 1} of {len(files)} files")
+
+
+def _content(stored: Stored, path: str) -> bytes:
+    with read_errors(stored.root / path):
+        content = (stored.root / path).read_bytes()
+    if hashlib.sha256(content).hexdigest() != stored.tree[path].partition(" ")[2]:
+        raise _altered(stored, path)
+    return content
+
+
+def _altered(stored: Stored, path: str) -> CheckFailedError:
+    return CheckFailedError(Problem(f"{stored.sdk.name} was altered: {path}", str(stored.root), MENDS))
 
 
 def _write(archive: zipfile.ZipFile, name: str, content: bytes) -> str:
@@ -66,6 +79,9 @@ def unpack(file: Path, store: SdkStore, tell: Tell) -> tuple[LockedSdk, ...]:
     with read_errors(file), file.open("rb") as opened, store.part(f"the SDKs of {file.name}", tell) as part:
         archive = OpenWheel(opened, file.name)
         abouts = [name for name in archive.names if name.count("/") == 1 and name.endswith(f"/{_ABOUT}")]
+        if not abouts:
+            hint = "such a file is what `kernel-builder toolchain pack` writes"
+            raise InputError(Problem(f"there is no SDK in {file}", hint=hint))
         drafts = []
         for number, name in enumerate(abouts):
             room = part / str(number)
@@ -80,7 +96,7 @@ def unpack(file: Path, store: SdkStore, tell: Tell) -> tuple[LockedSdk, ...]:
 
 def _read(archive: OpenWheel, name: str, draft: Draft, file: Path, tell: Tell) -> tuple[Draft, LockedSdk, int]:
     ((_, text),) = archive.read((name,))
-    sdk, form, tree = _about(json.loads(text), f"{file}: {name}")
+    sdk, form, tree = _about(json_object(text), f"{file}: {name}")
     tell(f"unpacking {sdk.name}")
     start = f"{sdk.tree}/root/"
     listed = [f"{start}{path}" for path in _files(tree)]
@@ -103,12 +119,8 @@ def _read(archive: OpenWheel, name: str, draft: Draft, file: Path, tell: Tell) -
     return draft, sdk, form
 
 
-def _about(found: Any, where: str) -> tuple[LockedSdk, int, Mapping[str, str]]:  # noqa: ANN401 - any JSON
-    if (
-        not isinstance(found, dict)
-        or not isinstance(found.get("tree"), dict)
-        or not isinstance(found.get("recipe"), int)
-    ):
+def _about(found: Mapping[str, Any], where: str) -> tuple[LockedSdk, int, Mapping[str, str]]:
+    if not isinstance(found.get("tree"), dict) or not isinstance(found.get("recipe"), int):
         raise InputError(Problem("this tells of no SDK", where))
     tree = found["tree"]
     for path, entry in tree.items():

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hubkernels.errors import InputError, Problem
-from hubkernels.model.sdk import LOCK, LockedSdk, SdkName, Tree
+from hubkernels.model.sdk import LOCK, MENDS, LockedSdk, SdkName, Tree, tree_hash
 
 if TYPE_CHECKING:
     from hubkernels.toolchain.sdk.make import Maker
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 def damaged(path: Path, what: str) -> InputError:
     """What to say of a file of an SDK that is not as it was made."""
-    hint = "`kernel-builder toolchain verify` removes what was altered, and the next build fetches it again"
-    return InputError(Problem(f"{path} {what}", hint=hint))
+    return InputError(Problem(f"{path} {what}", hint=MENDS))
 
 
 class Pinned:
@@ -70,11 +69,13 @@ class Pinned:
         root, sdk = self.root(name), self._sdks.get(name)
         below = f"{root}/"
         mine = {path: digest for path, digest in read.items() if path.startswith(below)}
-        if not mine or sdk is None or self._store is None:
+        if not mine or sdk is None or root is None or self._store is None:
             return
-        tree = self._store.tree(sdk.tree)
+        stored = self._store.told(root)
+        if stored.sdk.name != name or tree_hash(stored.tree) != sdk.tree:
+            raise damaged(root.parent, f"is not {name}, though {LOCK} has it for that")
         for path, digest in mine.items():
-            if _without_links(path, below, tree) not in {f"f {digest}", f"x {digest}"}:
+            if _without_links(path, below, stored.tree) not in {f"f {digest}", f"x {digest}"}:
                 raise damaged(Path(path), f"is not as {LOCK} pins it in {name}")
 
     @cached_property

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from hubkernels.errors import EnvironmentLacksError, InputError, Problem
 from hubkernels.host.files import disk_errors, read_json_object, read_regular, write_atomically
-from hubkernels.model.sdk import LockedSdk, Tree, read_lock, read_sdk, sdk_to_json, tree_hash
+from hubkernels.model.sdk import MENDS, LockedSdk, Tree, read_lock, read_sdk, sdk_to_json, tree_hash
 from hubkernels.toolchain.sdk.draft import Draft, scan
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 _FORM = 1
 _ABOUT, _ROOT = "about.json", "root"
+_TREE = re.compile(r"[0-9a-f]{64}")
 _TOUCH_S = 600.0
 _RECENT_S = 3600.0
 """What was used within this time may be in use by a build, or be made for a lock that is not written yet."""
@@ -52,47 +54,63 @@ class Stored:
 
 
 class SdkStore:
-    """SDKs below ``folder``, which need not exist yet. others: stores that are read alone, and first."""
+    """SDKs below ``folder``, which need not exist yet. others: stores that are read alone, and first.
 
-    def __init__(self, folder: Path, others: Sequence[Path] = ()) -> None:
+    lock: what names the SDKs that are asked for; it is noted where one is used, so that `prune` keeps them.
+    """
+
+    def __init__(self, folder: Path, others: Sequence[Path] = (), lock: Path | None = None) -> None:
         self.folder = folder
         self._all = (*others, folder)
+        self._unnoted = lock
 
     @property
     def answers(self) -> Path:
         return self.folder / "answers"
 
     def find(self, tree: str) -> Path | None:
-        """The root of an SDK; None where it is not kept. Notes its use."""
+        """The root of an SDK; None where it is not kept, or does not tell what it is. Notes its use."""
         for folder in self._all:
-            about = folder / "trees" / tree / _ABOUT
-            with contextlib.suppress(OSError):
-                if time.time() - about.stat().st_mtime > _TOUCH_S:
-                    with contextlib.suppress(OSError):  # a store that cannot be written
-                        os.utime(about)
-                return about.parent / _ROOT
+            place = folder / "trees" / tree
+            if _tells(place):
+                with contextlib.suppress(OSError):  # a store that cannot be written
+                    if time.time() - (place / _ABOUT).stat().st_mtime > _TOUCH_S:
+                        os.utime(place / _ABOUT)
+                if folder == self.folder:
+                    self._note_use()
+                return place / _ROOT
         return None
-
-    def tree(self, name: str) -> Tree:
-        """The files of a kept SDK. name: the hash of them. Raises InputError where nothing tells just these."""
-        for folder in self._all:
-            found = _stored(folder / "trees" / name)
-            if found and tree_hash(found.tree) == name:
-                return found.tree
-        hint = "`kernel-builder toolchain verify` removes what was altered, and the next build fetches it again"
-        raise InputError(Problem(f"nothing tells which files the SDK {name} has", str(self.folder), hint))
 
     def own(self) -> SdkStore:
         """The one that is written, alone."""
         return SdkStore(self.folder)
 
+    def owns(self, root: Path) -> bool:
+        """Whether an SDK is in the store that is written."""
+        return root.parent.parent.parent == self.folder
+
     def stored(self) -> Iterator[Stored]:
         """All that is kept, but for what does not tell what it is."""
+        return (found for place in self._trees() if (found := _stored(place)))
+
+    def told(self, root: Path) -> Stored:
+        """The SDK of a root. Raises EnvironmentLacksError where it does not tell what it is."""
+        if found := _stored(root.parent):
+            return found
+        raise EnvironmentLacksError(Problem("this SDK does not tell what it is", str(root.parent / _ABOUT), MENDS))
+
+    def untold(self) -> tuple[Path, ...]:
+        """The roots of what does not tell what it is, and is named as a tree; from the own store it is removed."""
+        found = [place for place in self._trees() if _TREE.fullmatch(place.name) and not _stored(place)]
+        for place in found:
+            if self.owns(place / _ROOT):
+                self._remove(place)
+        return tuple(place / _ROOT for place in found)
+
+    def _trees(self) -> Iterator[Path]:
         for folder in self._all:
             with contextlib.suppress(OSError):
-                for place in sorted((folder / "trees").iterdir()):
-                    if found := _stored(place):
-                        yield found
+                yield from sorted((folder / "trees").iterdir())
 
     @contextlib.contextmanager
     def part(self, key: str, tell: Tell) -> Iterator[Path]:
@@ -129,48 +147,85 @@ class SdkStore:
             try:
                 whole.rename(place)
             except OSError:
-                if not (place / _ABOUT).is_file():  # another process was first, with the same tree
-                    raise
+                if not _tells(place):  # else another process was first, with the same tree
+                    self._remove(place)
+                    whole.rename(place)
+        self._note_use()
         return place / _ROOT
 
     def damage(self, stored: Stored) -> tuple[str, ...]:
-        """Files that are not as they were made; a tree with any is removed, to be fetched again."""
-        now = scan(stored.root)
-        if tree_hash(now) == stored.root.parent.name:
+        """Files that are not as they were made; a tree with any is removed from the own store, to be fetched again."""
+        now, listed = scan(stored.root), tree_hash(stored.tree)
+        if tree_hash(now) == listed == stored.sdk.tree:
             return ()
-        self._remove(stored.root.parent)
-        changed = {path for path in {*now, *stored.tree} if now.get(path) != stored.tree.get(path)}
-        return tuple(sorted(changed)) or (_ABOUT,)
+        if self.owns(stored.root):
+            self._remove(stored.root.parent)
+        if listed != stored.sdk.tree:
+            return (_ABOUT,)
+        return tuple(sorted(path for path in {*now, *stored.tree} if now.get(path) != stored.tree.get(path)))
 
     def note(self, lock: Path) -> None:
-        """Remember a lock, so that `prune` keeps what it names."""
-        place = self.folder / "locks" / f"{hashlib.sha256(os.fsencode(lock.absolute())).hexdigest()[:32]}.json"
-        if not place.is_file():
+        """Remember a lock that there is, so that `prune` keeps what it names."""
+        place = self._note_of(lock)
+        if not place.is_file() and lock.is_file():
             with contextlib.suppress(EnvironmentLacksError):  # a store that cannot be written has nobody who prunes it
                 write_atomically(place, json.dumps({"lock": str(lock.absolute())}).encode())
 
+    def _note_use(self) -> None:
+        """Once: a build with nothing to do has no more time for it than to see that there is a note."""
+        lock, self._unnoted = self._unnoted, None
+        if lock:
+            self.note(lock)
+
+    def _note_of(self, lock: Path) -> Path:
+        return self.folder / "locks" / f"{hashlib.sha256(os.fsencode(lock.absolute())).hexdigest()[:32]}.json"
+
+    @contextlib.contextmanager
+    def changing(self, lock: Path) -> Iterator[None]:
+        """One process at a time changes a lock, as far as this store can be written."""
+        from filelock import FileLock  # noqa: PLC0415 - as in `part`
+
+        place = self._note_of(lock).with_suffix(".lock")
+        held = FileLock(place)
+        with contextlib.suppress(OSError, NotImplementedError):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            held.acquire()
+        try:
+            yield
+        finally:
+            held.release()
+
     def prune(self, days: float) -> tuple[LockedSdk, ...]:
-        """Remove what no lock names and what nobody used for so many days; and what killed processes left."""
+        """Remove what no lock names and what nobody used for so many days; and what killed processes left.
+
+        Raises InputError, and removes no SDK, while a lock that was noted cannot be read: it may name any.
+        """
         self._sweep()
+        self._note_use()
         named, removed = self._named(), []
         for each in list(self.own().stored()):
             idle = time.time() - each.used
-            if idle > days * 86400 or (idle > _RECENT_S and each.sdk.tree not in named):
+            if idle > max(days * 86400, _RECENT_S) or (idle > _RECENT_S and each.sdk.tree not in named):
                 self._remove(each.root.parent)
                 removed.append(each.sdk)
         return tuple(removed)
 
     def _named(self) -> frozenset[str]:
-        """Trees of all locks that were noted and are still there."""
+        """Trees of all locks that were noted and are still there. Raises InputError for those that cannot be read."""
         named: set[str] = set()
-        for place in list((self.folder / "locks").glob("*.json")):
-            lock = Path(str(read_json_object(place).get("lock")))
+        problems: list[Problem] = []
+        for place in sorted((self.folder / "locks").glob("*.json")):
+            lock = Path(str(read_json_object(place).get("lock", place)))  # a damaged note is refused as a lock is
             try:
                 named.update(sdk.tree for sdk in read_lock(read_regular(lock), str(lock)))
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):
                 place.unlink(missing_ok=True)
-            except (OSError, InputError):
-                continue
+            except OSError as error:
+                problems.append(_unread(str(error.strerror), str(lock)))
+            except InputError as error:
+                problems.append(_unread(error.problems[0].what, error.problems[0].where))
+        if problems:
+            raise InputError(*problems)
         return frozenset(named)
 
     def _sweep(self) -> None:
@@ -179,6 +234,10 @@ class SdkStore:
         for place in list((self.folder / "parts").glob("*[0-9a-f]")):
             with contextlib.suppress(Timeout, OSError), FileLock(place.with_suffix(".lock"), timeout=0):
                 shutil.rmtree(place, ignore_errors=True)
+        for place in list(self.folder.glob(".pip-*")):  # of a newer pip that was not installed to its end
+            with contextlib.suppress(OSError):
+                if time.time() - place.stat().st_mtime > _RECENT_S:
+                    shutil.rmtree(place, ignore_errors=True)
 
     def _remove(self, place: Path) -> None:
         """Take an entry away at once, then delete it: no reader finds half of one."""
@@ -189,6 +248,21 @@ class SdkStore:
             with contextlib.suppress(FileNotFoundError):  # another process was first
                 place.rename(grave)
         shutil.rmtree(grave, ignore_errors=True)
+
+
+def _unread(why: str, where: str | None) -> Problem:
+    hint = "mend it, or delete it if nothing is built by it any more"
+    return Problem(f"no SDK is removed while a lock that may name it cannot be read: {why}", where, hint)
+
+
+def _tells(place: Path) -> bool:
+    """Whether a tree tells what it is. Every build asks, so its ten thousand hashes are looked at, and not parsed."""
+    try:
+        content = read_regular(place / _ABOUT)
+    except OSError:
+        return False
+    whole = content.startswith(b"{") and content.endswith(b"}}") and b"\0" not in content
+    return whole and place.name.encode() in content
 
 
 def _stored(place: Path) -> Stored | None:

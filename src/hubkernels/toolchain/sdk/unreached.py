@@ -1,0 +1,39 @@
+"""That an index could not be asked, remembered for some minutes: a build that goes on without need not wait again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from hubkernels.errors import EnvironmentLacksError
+from hubkernels.host.files import read_json_object, write_atomically
+from hubkernels.toolchain.sdk.index import configuration
+
+_LASTS_S = 300.0
+
+
+class Unreached:
+    """What pip is configured for decides which index it was. answers: the folder of what indexes said."""
+
+    def __init__(self, environment: Mapping[str, str], answers: Path) -> None:
+        self._place = answers / f"unreached-{configuration(environment)[:32]}.json"
+
+    def why(self) -> str | None:
+        """Why it could not be asked, and when; None where it may be asked."""
+        with contextlib.suppress(OSError):
+            age_s, why = time.time() - self._place.stat().st_mtime, read_json_object(self._place).get("why")
+            if 0 <= age_s < _LASTS_S and isinstance(why, str):
+                ago = f"{age_s // 60:.0f} min ago" if age_s >= 60 else f"{age_s:.0f} s ago"  # noqa: PLR2004 - a minute
+                return f"{why} ({ago}; `kernel-builder toolchain lock` asks again)"
+        return None
+
+    def remember(self, why: str) -> None:
+        with contextlib.suppress(EnvironmentLacksError):  # a store that cannot be written remembers nothing
+            write_atomically(self._place, json.dumps({"why": why}).encode(), 0o600)
+
+    def forget(self) -> None:
+        with contextlib.suppress(OSError):
+            self._place.unlink(missing_ok=True)
