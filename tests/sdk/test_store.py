@@ -310,10 +310,11 @@ from pathlib import Path
 from hubkernels.build.sdks import ProjectSdks
 from hubkernels.model.sdk import LockedSdk, SdkName, Wheel
 from hubkernels.model.version import Version
-wheel = Wheel("t-1-py3-none-any.whl", "t-1-py3-none-any.whl", "0" * 64, 1, "0" * 64)
 sdks = ProjectSdks(Path(sys.argv[1], "toolchain.lock"), Path(sys.argv[1], "sdk"), (), {}, print)
 for number in range(20):
     name = SdkName("torch", Version((int(sys.argv[2]), number)), "x86_64-linux")
+    file = f"torch-{name.version}.0-cp313-cp313-linux_x86_64.whl"
+    wheel = Wheel(file, file, "0" * 64, 1, "0" * 64)
     sdks.write(lambda now: {**now, name: LockedSdk(name, (wheel,), "0" * 64)})
 """
     around = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -162,7 +162,10 @@ def test_an_sdk_that_does_not_tell_what_it_is_is_not_packed_as_nothing(
     about.write_bytes(about.read_bytes().replace(b'"f ', b'f "', 1))
     packed = cli("toolchain", "pack", tmp_path / "stick", "-C", project.root)
     assert (packed.code, packed.out, (tmp_path / "stick").exists()) == (3, "", False)
-    assert "`kernel-builder toolchain verify` removes what was altered, and `toolchain fetch` brings it again" in packed.err
+    assert (
+        "`kernel-builder toolchain verify` removes what was altered, and `toolchain fetch` brings it again"
+        in packed.err
+    )
     assert cli("toolchain", "verify", "-C", project.root).code == 1
     assert cli("toolchain", "pack", tmp_path / "stick", "-C", project.root).code == 0
 
@@ -254,7 +257,9 @@ def lock_elsewhere_meanwhile(project: SmallProject, monkeypatch: pytest.MonkeyPa
 
     def meanwhile(self: ProjectSdks, *args: Any, **words: Any) -> Any:  # noqa: ANN401 - as it is called
         added, left_out = add(self, *args, **words)
-        other = replace(added[0], name=replace(added[0].name, version=Version((2, 9))))
+        (wheel,) = added[0].wheels
+        older = replace(wheel, file=wheel.file.replace("2.10", "2.9"), path=wheel.path.replace("2.10", "2.9"))
+        other = replace(added[0], name=replace(added[0].name, version=Version((2, 9))), wheels=(older,))
         (project.root / "toolchain.lock").write_text(lock_text([other]))
         return added, left_out
 
