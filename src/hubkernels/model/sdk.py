@@ -17,8 +17,8 @@ from hubkernels.model.version import Version
 
 LOCK = "toolchain.lock"
 KINDS = ("cuda", "cuda-math", "torch")
-CUDA_FOLDER = "nvidia/cu13"
-"""Where NVIDIA's wheels have a toolkit of CUDA 13."""
+FIRST_NVCC = Version((13, 0))
+"""The first release of CUDA whose nvcc is in wheels."""
 _FORM = 1
 _HASH = re.compile(r"[0-9a-f]{64}")
 _FILE = re.compile(r"[A-Za-z0-9_.+!]+(-[A-Za-z0-9_.+!]+){4,5}\.whl")
@@ -35,6 +35,11 @@ class SdkName:
 
     def __str__(self) -> str:
         return f"{self.kind} {self.version} for {self.platform}"
+
+    @property
+    def cuda_folder(self) -> str:
+        """Where an SDK of CUDA has its toolkit: as NVIDIA's wheels have it since CUDA 13."""
+        return f"nvidia/cu{self.version.parts[0]}"
 
 
 @dataclass(frozen=True)
