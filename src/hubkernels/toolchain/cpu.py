@@ -124,6 +124,14 @@ class Toolchain:
     def _math(self) -> tuple[Path, ...]:
         return (self.cuda.math,) if self.cuda and self.cuda.math else ()
 
+    @property
+    def _device_system(self) -> tuple[str, ...]:
+        """The folders of the device's compiler, but for its toolkit's."""
+        if self.cuda is None:
+            return ()
+        own = {str(folder) for folder in self.cuda.include}
+        return tuple(folder for folder in self.device.system if folder not in own)
+
     def _searched(self, more: tuple[Path, ...]) -> tuple[str, ...]:
         system = (self.stubs.include, *self.torch.include, self.python_include, *more)
         return (f"-I{self.own_include}", *(word for folder in system for word in ("-isystem", str(folder))))
@@ -228,8 +236,8 @@ class Toolchain:
 
         A compiler tells a header by the folder that it looked in, or by where links lead, whichever is shorter.
         """
-        system = (*self.compiler.system, *(self.device.system if self.cuda else ()))
-        elsewhere = [folder for folder in dict.fromkeys(system) if not folder.startswith("/usr/")]
+        system = dict.fromkeys((*self.compiler.system, *self._device_system))
+        elsewhere = [folder for folder in system if not folder.startswith("/usr/")]
         cuda = dict.fromkeys((str(self.cuda.root), os.path.realpath(self.cuda.root))) if self.cuda else ()
         return (
             *((Path(spelling), "cuda") for spelling in cuda),
