@@ -1,7 +1,7 @@
 """A fatbinary for clang: that of CUDA 13, the only one in wheels, behind a script that translates for it.
 
 clang up to 20 says ``--image=profile=sm_80,file=F``, which CUDA 13 has forgotten: ``--image3=kind=elf,sm=80,file=F``.
-Nothing is compressed, since drivers of CUDA 12.6 do not know the way that CUDA 13 compresses by.
+Nothing is compressed, since a driver of CUDA 12.6 may not know the way that CUDA 13 compresses by.
 """
 
 from __future__ import annotations
