@@ -47,6 +47,27 @@ CUDA_FILES = {
     "nvidia-cuda-cccl": {"nvidia/cu13/include/cccl/cuda/std/array": b"// array\n"},
 }
 
+CUDA_12_FILES = {
+    "nvidia-cuda-nvcc-cu12": {
+        "nvidia/cuda_nvcc/bin/ptxas": b"#!/bin/sh\necho ptxas\n",
+        "nvidia/cuda_nvcc/nvvm/libdevice/libdevice.10.bc": b"bitcode",
+        "nvidia/cuda_nvcc/nvvm/lib64/libnvvm.so": bytes(99_999),
+        "nvidia/cuda_nvcc/include/crt/mma.h": b"// mma\n",
+        "nvidia/cuda_nvcc/include/__init__.py": b"",
+    },
+    "nvidia-cuda-runtime-cu12": {
+        "nvidia/cuda_runtime/include/cuda.h": b"#define CUDA_VERSION 12060\n",
+        "nvidia/cuda_runtime/include/__init__.py": b"",
+        "nvidia/cuda_runtime/lib/libcudart.so.12": b"cudart",
+    },
+    "nvidia-cuda-cccl-cu12": {"nvidia/cuda_cccl/include/cuda/std/array": b"// array\n"},
+    "nvidia-curand-cu12": {
+        "nvidia/curand/include/curand_mtgp32_kernel.h": b"// curand\n",
+        "nvidia/curand/lib/libcurand.so.10": bytes(99_999),
+    },
+    "nvidia-cuda-nvcc": {"nvidia/cu13/bin/fatbinary": b"#!/bin/sh\n", "nvidia/cu13/bin/nvcc": b"nvcc"},
+}
+
 
 def digest(content: bytes) -> str:
     return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()

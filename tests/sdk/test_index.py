@@ -19,7 +19,7 @@ from hubkernels.host.process import Finished
 from hubkernels.model.version import Version
 from hubkernels.toolchain.sdk import configured, newer_pip
 from hubkernels.toolchain.sdk.index import Found, Index, NotOfferedError, configuration, without_secrets
-from hubkernels.toolchain.sdk.recipes import MATH, RECIPES
+from hubkernels.toolchain.sdk.recipes import MATH, RECIPES, recipe_of
 from hubkernels.toolchain.sdk.transfer import read_settings
 from tests.sdk.conftest import (
     CUDA,
@@ -34,6 +34,7 @@ from tests.sdk.conftest import (
 )
 
 MATH_NAME = dataclasses.replace(CUDA, kind="cuda-math")
+OLDER_MATH = dataclasses.replace(MATH_NAME, version=Version((12, 6)))
 
 
 def test_the_newest_that_fits_is_found_and_remembered(served: Served, index: Index) -> None:
@@ -233,7 +234,19 @@ def test_a_metapackage_without_them_is_told(served: Served, index: Index) -> Non
         write_wheel("cuda-toolkit", "12.6.3", {}, ("x-cu12==1; extra == 'all'",)),
     )
     with pytest.raises(NotOfferedError, match=r"cuda-toolkit 12\.6\.3 of the package index has no nvidia-cublas"):
-        RECIPES["cuda-math"].wheels(dataclasses.replace(MATH_NAME, version=Version((12, 6))), index)
+        recipe_of(OLDER_MATH).wheels(OLDER_MATH, index)
+
+
+def test_libraries_of_cuda_12_are_called_after_it(served: Served, index: Index) -> None:
+    pins = tuple(f"{name}-cu12==12.{number}.*; extra == 'all'" for number, name in enumerate(MATH))
+    served.add("cuda_toolkit-12.6.3-py2.py3-none-any.whl", write_wheel("cuda-toolkit", "12.6.3", {}, pins))
+    for number, name in enumerate(MATH):
+        file = f"{name.replace('-', '_')}_cu12-12.{number}.5-py3-none-manylinux2014_x86_64.whl"
+        served.add(file, write_wheel(f"{name}-cu12", f"12.{number}.5", {"nvidia/x/include/x.h": b""}))
+    recipe = recipe_of(OLDER_MATH)
+    assert [each.project for each in recipe.wheels(OLDER_MATH, index)] == [f"{name}-cu12" for name in MATH]
+    assert recipe.place("nvidia/cublas/include/cublas.h") == "nvidia/cu12/include/cublas.h"
+    assert recipe.place("nvidia/cublas/lib/libcublas.so.12") is None
 
 
 def test_an_index_that_is_not_there_is_no_index_without_the_wheel(tmp_path: Path) -> None:

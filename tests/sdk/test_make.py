@@ -12,12 +12,15 @@ import pytest
 
 from hubkernels.errors import EnvironmentLacksError, HubkernelsError, InputError
 from hubkernels.model.sdk import LockedSdk, tree_hash
+from hubkernels.model.version import Version
 from hubkernels.toolchain.sdk import ranges
 from hubkernels.toolchain.sdk.draft import scan
+from hubkernels.toolchain.sdk.fatbinary import PROGRAM, translator
 from hubkernels.toolchain.sdk.index import Found
 from hubkernels.toolchain.sdk.transfer import Settings
 from tests.sdk.conftest import (
     CUDA,
+    CUDA_12_FILES,
     CUDA_FILES,
     PLATFORM,
     TORCH,
@@ -204,6 +207,26 @@ def test_a_cuda_toolkit_is_one_tree_with_programs_and_links(served: Served, told
     assert (cuda / "lib64/libcudart.so").read_bytes() == b"cudart"
     assert (cuda / "lib64").readlink() == Path("lib")
     assert not (cuda.parent / "__init__.py").exists()
+
+
+def test_a_toolkit_of_cuda_12_is_one_tree_of_what_clang_takes(served: Served, told: Told) -> None:
+    kit = served.add("cuda_toolkit-12.6.3-py2.py3-none-any.whl", write_wheel("cuda-toolkit", "12.6.3", {}))
+    pins = tuple(f"{project}==12.6.*; extra == 'all'" for project in CUDA_12_FILES)
+    told.found["cuda-toolkit"] = (dataclasses.replace(kit, requires=pins),)
+    for project, content in CUDA_12_FILES.items():
+        file = f"{project.replace('-', '_')}-12.6.77-py3-none-manylinux2014_x86_64.whl"
+        told.found[project] = (served.add(file, write_wheel(project, "12.6.77", content)),)
+    sdk = told.maker.lock(dataclasses.replace(CUDA, version=Version((12, 6))))
+    root = root_of(told, sdk) / "nvidia/cu12"
+    files = {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
+    headers = {"crt/mma.h", "cuda.h", "cuda/std/array", "curand_mtgp32_kernel.h"}
+    programs = {"bin/ptxas", "bin/fatbinary", f"bin/{PROGRAM}"}
+    libraries = {"lib/libcudart.so", "lib/libcudart.so.12"}
+    assert files == {*programs, "nvvm/libdevice/libdevice.10.bc", *(f"include/{path}" for path in headers), *libraries}
+    assert all(os.access(root / program, os.X_OK) for program in programs)
+    assert (root / "lib64/libcudart.so").read_bytes() == b"cudart"
+    assert (root / "bin/fatbinary").read_bytes() == translator()
+    assert tree_hash(scan(root_of(told, sdk))) == sdk.tree
 
 
 def lock_cuda(served: Served, told: Told, files: dict[str, dict[str, bytes]] = CUDA_FILES) -> LockedSdk:

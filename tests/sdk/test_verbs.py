@@ -99,12 +99,15 @@ def test_what_the_index_lacks_is_left_out_and_told(project: SmallProject, served
     assert done.code == 0, done.err
     told = json.loads(done.out)
     assert told["added"] == ["cuda 13.0 for x86_64-linux", "torch 2.10 for x86_64-linux"]
-    lacking = [
-        f"cuda {row.version} for {HERE}: the package index has no nvidia-cuda-nvcc=={row.version}.*; it has 13.0.88"
-        for row in load_variant_table()
-        if row.backend.name == "cuda" and str(row.version) != "13.0"
+    releases = [str(row.version) for row in load_variant_table() if row.backend.name == "cuda"]
+    asked = {release: "cuda-toolkit" if release < "13" else "nvidia-cuda-nvcc" for release in releases}
+    wanted = [
+        f"cuda {release} for {HERE}: the package index has no {project}=={release}.*"
+        for release, project in asked.items()
+        if release != "13.0"
     ]
-    assert told["left-out"] == lacking
+    assert [line.partition(";")[0] for line in told["left-out"]] == wanted
+    assert told["left-out"][-1].endswith("; it has 13.0.88")
     assert [len(sdk["wheels"]) for sdk in told["sdks"]] == [5, 1]
 
 

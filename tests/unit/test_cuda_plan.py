@@ -23,6 +23,7 @@ from hubkernels.model.variant import Platform, Variant
 from hubkernels.model.version import Version
 from hubkernels.toolchain.cpu import Toolchain
 from hubkernels.toolchain.cuda import (
+    ByNvcc,
     CudaToolkit,
     for_host,
     gencode,
@@ -34,7 +35,7 @@ from hubkernels.toolchain.cuda import (
 from tests.unit.test_plan import TOOLS as HOST
 
 CUDA_130 = CudaToolkit(
-    "/opt/cuda/bin/nvcc",
+    ByNvcc("/opt/cuda/bin/nvcc", Version((13, 0))),
     Version((13, 0)),
     Path("/opt/cuda"),
     (Path("/opt/cuda/include"), Path("/opt/cuda/include/cccl")),
@@ -135,7 +136,7 @@ def test_another_libcudart_makes_another_library_of_the_same_objects() -> None:
 def test_another_place_of_the_toolkit_makes_the_same() -> None:
     moved = replace(
         CUDA_130,
-        nvcc="/home/me/cu da/bin/nvcc",
+        compiler=ByNvcc("/home/me/cu da/bin/nvcc", Version((13, 0))),
         root=Path("/home/me/cu da"),
         runtime=Path("/home/me/cu da/lib64/libcudart.so.13"),
     )

@@ -39,14 +39,16 @@ def why_no_arch(package: Package, variant: Variant) -> str | None:
     return None
 
 
-def why_unknown_to(package: Package, variant: Variant, codes: Collection[str]) -> str | None:
+def why_unknown_to(
+    package: Package, variant: Variant, codes: Collection[str], who: str = "this compiler"
+) -> str | None:
     """Which declared devices the table knows of this release and the compiler at hand does not. codes: those it knows.
 
     Nothing is left out for it: another build of the same release would not leave it out.
     """
-    wanted = (arch.removesuffix("+PTX").rstrip("af").replace(".", "") for arch in device_archs(package, variant))
+    wanted = (arch.removesuffix("+PTX").replace(".", "") for arch in device_archs(package, variant))
     unknown = [code for code in dict.fromkeys(wanted) if code not in codes] if codes else []
-    return f"this compiler does not know {', '.join(f'sm_{code}' for code in unknown)}" if unknown else None
+    return f"{who} does not know {', '.join(f'sm_{code}' for code in unknown)}" if unknown else None
 
 
 def takes_part(section: KernelSection, release: Version) -> bool:

@@ -13,7 +13,7 @@ from hubkernels.build.sources import compiled_sources, source_groups
 from hubkernels.build.state import why_not_current
 from hubkernels.model.project import Package
 from hubkernels.model.variant import AnyVariant, Decisions, NoarchVariant, Rejection, Variant
-from hubkernels.toolchain.cuda import gencode
+from hubkernels.toolchain.cpu import Toolchain
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,8 @@ def _only(decisions: Decisions, package: Package, tags: frozenset[str]) -> Decis
         return decisions
     rejected = tuple(rejection for rejection in decisions.rejected if rejection.variant.tag in tags)
     others = tags - {rejection.variant.tag for rejection in rejected}
-    return Decisions(choose(decisions, package, sorted(others)) if others else (), rejected, decisions.left_out)
+    accepted = choose(decisions, package, sorted(others)) if others else ()
+    return Decisions(accepted, rejected, decisions.left_out, decisions.made_by)
 
 
 def _target(builder: Builder, package: Package, variant: AnyVariant) -> Target:
@@ -84,15 +85,19 @@ def _target(builder: Builder, package: Package, variant: AnyVariant) -> Target:
     state = why_not_current(builder, package, variant) or "up to date"
     if isinstance(variant, NoarchVariant):
         return Target(variant.tag, made.op_id, folder, state, (), ())
-    sections = tuple(_sections(package, variant, builder.tools(variant).compiler.family))
+    sections = tuple(_sections(package, variant, builder.tools(variant)))
     return Target(variant.tag, made.op_id, folder, state, builder.tools(variant).compile_flags(variant), sections)
 
 
-def _sections(package: Package, variant: Variant, family: str) -> Iterator[SectionFlags]:
-    of_device = [source for source in compiled_sources(package, variant, family) if source.of_device]
+def _sections(package: Package, variant: Variant, tools: Toolchain) -> Iterator[SectionFlags]:
+    family = tools.compiler.family
+    found = compiled_sources(package, variant, family, tools.from_nvcc)
+    of_device = [source for source in found if source.of_device]
     paths = {source.path for source in of_device}
     for group in source_groups(package, variant, family):
         if others := tuple(path for path in group.sources if path not in paths):
             yield SectionFlags(" and ".join(".".join(key) for key in group.keys), others, group.flags)
     for source in of_device:
-        yield SectionFlags(f"nvcc {source.path}", (source.path,), (*gencode(source.archs), *source.flags))
+        device = tools.device
+        flags = (*device.archs(source.archs), *source.flags)
+        yield SectionFlags(f"{device.name} {source.path}", (source.path,), flags)

@@ -22,7 +22,7 @@ from hubkernels.build.unseen import unseen
 from hubkernels.host.files import came_since, changed_since, read_errors, read_regular
 from hubkernels.host.process import run
 from hubkernels.toolchain.cpu import Toolchain
-from hubkernels.toolchain.cuda import CudaToolkit, preprocessing, why_unspeakable
+from hubkernels.toolchain.device import DeviceCompiler
 
 ID_MACRO = b"TORCH_EXTENSION_NAME"
 TORCH_MACROS = re.compile(rb"\b(?:TORCH_TARGET_VERSION|Py_LIMITED_API)\b")
@@ -132,24 +132,26 @@ class Inquiry:
         """What the compiler answers to these words: once, or for the host and for each device in turn."""
         # A stand-in for the id: whether the macro is there can decide what is included, its value does not.
         own = (*self.flags, f"-D{ID_MACRO.decode()}=_id")
-        if self.source.of_device and self.tools.cuda:
-            return [self._run((*command, *words)) for command in self._passes(self.tools.cuda, own)]
+        if self.source.of_device:
+            return [self._run((*command, *words)) for command in self._passes(self.tools.device, own)]
         return [self._run((*self.tools.compiler.command, *own, *words, self.source.path))]
 
-    def _passes(self, cuda: CudaToolkit, flags: tuple[str, ...]) -> list[tuple[str, ...]]:
-        """What nvcc would start to preprocess the source, but for ``-E``: it lists headers for the host alone."""
-        if why := why_unspeakable((self.source.path, *search_folders(flags))):
+    def _passes(self, device: DeviceCompiler, flags: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+        """What the device's compiler would start to preprocess the source."""
+        path = self.source.path
+        if why := device.why_unspeakable(path, search_folders(flags)):
             raise RefusedError(why)
-        host = ("-ccbin", self.tools.compiler.command[-1])
-        done = run(
-            (cuda.nvcc, "--dryrun", *host, *flags, "-c", self.source.path, "-o", "x.o"),
-            cwd=self.root,
-            env=self.environment,
-        )
-        found = preprocessing(done.errors)
-        if done.status or not found:
-            raise RefusedError(done.errors or "nvcc does not say how it preprocesses it")
-        return [tuple(word for word in command if word != "-E") for command in found]
+        host = self.tools.compiler.command[-1]
+        found = device.passes(host, flags, path, self.source.archs, self._say)
+        if not found:
+            raise RefusedError(f"{device.name} does not say how it preprocesses it")
+        return found
+
+    def _say(self, command: tuple[str, ...]) -> str:
+        done = run(command, cwd=self.root, env=self.environment)
+        if done.status:
+            raise RefusedError(done.errors or f"{command[0]} does not say how it preprocesses it")
+        return done.errors
 
     def _run(self, command: tuple[str, ...]) -> str:
         done = run(command, cwd=self.root, env=self.environment)

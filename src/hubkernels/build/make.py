@@ -25,6 +25,7 @@ from hubkernels.model.artifact import Artifact
 from hubkernels.model.plan import BuildPlan, Step
 from hubkernels.model.project import Package
 from hubkernels.model.variant import AnyVariant, NoarchVariant, Variant
+from hubkernels.toolchain.cuda import NVCC
 from hubkernels.toolchain.usage import parse_usage
 
 
@@ -51,6 +52,7 @@ class Job:
         portable = not self.places.sanitized
         with self.places.scratch(keep=self.planner.settings.keep_scratch) as scratch:
             steps = take(self.plan, self.planner.store, scratch, linked=portable)
+            self._tell_device_compiler()
             self._run(steps, scratch)
             staged = stage(self.plan, self.package.root, scratch)
             self._refuse_changes(inputs)
@@ -63,6 +65,12 @@ class Job:
             if kernels := self._kernels(scratch):
                 provenance["kernels"] = kernels
             return publish(self.plan, staged, self.places.artifact(self.package.name, self.variant.tag), provenance)
+
+    def _tell_device_compiler(self) -> None:
+        """Say so where nvcc does not make the device code."""
+        cuda = self.planner.tools(self.variant).cuda if isinstance(self.variant, Variant) else None
+        if cuda and cuda.compiler.name != NVCC:
+            self.report(f"{self.package.name}: {self.variant.tag}: device code by {cuda}, not by nvcc")
 
     def compile(self, folder: Path) -> None:
         """Put the objects of the plan into a folder: those that are kept, and the others made again."""
@@ -106,9 +114,10 @@ class Job:
     def _needs(self, steps: Iterable[Step]) -> list[Need]:
         """The memory that each step may take."""
         stable = isinstance(self.variant, Variant) and self.variant.stable_abi
-        threads, peaks = self.planner.tools(self.variant).threads, self._peaks
+        tools, peaks = self.planner.tools(self.variant), self._peaks
+        threads, device = tools.threads, tools.cuda.compiler.name if tools.cuda else NVCC
         return [
-            peaks.need(step, usual_need(stable_abi=stable, device_threads=threads if step.told else 0))
+            peaks.need(step, usual_need(stable_abi=stable, device_threads=threads if step.told else 0, device=device))
             for step in steps
         ]
 

@@ -17,7 +17,6 @@ from hubkernels.model.plan import BuildPlan, ShippedFile, Step
 from hubkernels.model.project import Package
 from hubkernels.model.variant import AnyVariant, NoarchVariant, Variant
 from hubkernels.toolchain.cpu import Toolchain
-from hubkernels.toolchain.cuda import CudaToolkit, for_host, gencode, source_name
 from hubkernels.toolchain.link import COMPAT_FLAGS
 
 UID_LENGTH = 12
@@ -127,44 +126,29 @@ def _object_key(scanned: ScannedSource, variant: Variant, tools: Toolchain) -> s
 
 
 def _device_key(scanned: ScannedSource, variant: Variant, tools: Toolchain) -> str:
-    """The same of a source that nvcc compiles: neither variant nor torch are in it where they take no part."""
-    cuda, source = _toolkit(tools), scanned.source
+    """The same of a source for the device: neither variant nor torch are in it where they take no part."""
+    source = scanned.source
     maps = dict.fromkeys(tools.portable(word) for word in tools.prefix_maps())
-    flags = (*tools.device_flags(variant, torch=scanned.reads_torch), *gencode(source.archs), *source.flags, *maps)
-    return _digest([tools.compiler.fingerprint, cuda.fingerprint, flags, scanned.inputs])
-
-
-def _toolkit(tools: Toolchain) -> CudaToolkit:
-    if tools.cuda is None:
-        raise TypeError("this toolchain compiles for no device")
-    return tools.cuda
+    own, cuda = tools.device.archs(source.archs), tools.cuda.fingerprint if tools.cuda else ""
+    flags = (*tools.device_flags(variant, torch=scanned.reads_torch), *own, *source.flags, *maps)
+    return _digest([tools.compiler.fingerprint, cuda, flags, scanned.inputs])
 
 
 def _device_step(
     scanned: ScannedSource, variant: Variant, tools: Toolchain, made: tuple[str, str], threads: int
 ) -> Step:
-    """A source that nvcc compiles.
-
-    Its front end hashes the path of the source into names: it is told one that is the same everywhere. Names of
-    temporary files are in the object too: they are made from the object's.
-    """
+    """A source that the device's compiler takes."""
     op_id, output = made
-    cuda, source = _toolkit(tools), scanned.source
+    device, source = tools.device, scanned.source
     command = (
-        cuda.nvcc,
-        "-ccbin",
-        tools.compiler.command[-1],
+        *device.begin(tools.compiler.command[-1]),
         *tools.device_flags(variant, torch=scanned.reads_torch),
-        *gencode(source.archs),
+        *device.archs(source.archs),
         *source.flags,
         *((f"-D{ID_MACRO.decode()}={op_id}",) if scanned.reads_id else ()),
         *tools.device_search_path(),
-        *for_host(tools.prefix_maps()),
-        "-objtemp",
-        "-Xcudafe",
-        f"--orig_src_path_name={source_name(source.path)}",
-        "-Xptxas=-v",
-        f"--threads={min(threads, len(source.archs))}",
+        *device.for_host(tools.prefix_maps()),
+        *device.end(source.path, min(threads, len(source.archs))),
         "-c",
         source.path,
         "-o",

@@ -26,6 +26,8 @@ from hubkernels.model.backend import CUDA
 from hubkernels.model.plan import BuildPlan
 from hubkernels.model.project import Package
 from hubkernels.model.variant import AnyVariant, NoarchVariant, Variant
+from hubkernels.model.version import Version
+from hubkernels.toolchain.clang import INSTALL, clang_toolkit, find_clang, list_devices
 from hubkernels.toolchain.compiler import Compiler, find_compiler
 from hubkernels.toolchain.cpu import Toolchain
 from hubkernels.toolchain.cuda import FULL_ABI, CudaToolkit, toolkit_of
@@ -74,7 +76,7 @@ class Planner:
             torch, names = self._torch(found)
             around = (self.compiler(), torch, python_include(), stubs)
             cuda = self._toolkit(found) if found and found.backend == CUDA else None
-            threads = device_threads(self.settings) if cuda else 1
+            threads = device_threads(self.settings) if cuda and cuda.compiler.parallel else 1
             self._tools[key] = Toolchain(
                 *around,
                 sanitizers=self.settings.sanitizers,
@@ -99,6 +101,8 @@ class Planner:
                 at=answers.at,
                 codes=answers.codes,
                 compiler=self._any_compiler,
+                clang=lambda: find_clang(self.environment, self.hashes),
+                devices=lambda clang: list_devices(clang, self.environment),
             )
             why = "sanitizers look at the host's code alone" if self.settings.sanitizers else None
             self._supply = Supply(self.machine, self._pinned, programs, why)
@@ -152,13 +156,24 @@ class Planner:
             self.supply().refuse_altered(variant, read)
 
     def _toolkit(self, variant: Variant) -> CudaToolkit:
-        """That of the nvcc that `select` has seen."""
+        """That of the nvcc that `select` has seen, or what clang makes of a pinned one."""
         supply, release = self.supply(), variant.backend_version
-        nvcc: Nvcc | None = supply.nvcc(release) if release else None
-        if nvcc is None or release is None:
-            raise EnvironmentLacksError(Problem("there is no nvcc", hint="CUDA_HOME names the folder of a toolkit"))
-        toolkit = toolkit_of(nvcc, self.hashes, self.machine.platform.cpu)
+        if release is None:
+            raise TypeError(f"{variant.tag} names no release of CUDA")
+        by_clang = supply.by_clang(release)
+        toolkit = self._clang_toolkit(release) if by_clang else self._nvcc_toolkit(supply.nvcc(release))
         return toolkit if variant.stable_abi else replace(toolkit, torch=FULL_ABI, math=supply.math(release))
+
+    def _nvcc_toolkit(self, nvcc: Nvcc | None) -> CudaToolkit:
+        if nvcc is None:
+            raise EnvironmentLacksError(Problem("there is no nvcc", hint="CUDA_HOME names the folder of a toolkit"))
+        return toolkit_of(nvcc, self.hashes, self.machine.platform.cpu)
+
+    def _clang_toolkit(self, release: Version) -> CudaToolkit:
+        root, clang = self.supply().toolkit(release), self.supply().clang()
+        if root is None or isinstance(clang, str):
+            raise EnvironmentLacksError(Problem(f"there is no clang for CUDA {release}: {clang}", hint=INSTALL))
+        return clang_toolkit(clang, root, release, self.hashes, self.environment)
 
     def plan(self, package: Package, variant: AnyVariant) -> BuildPlan:
         """Plan one variant. A file is looked at once, until `renew` is called."""
@@ -209,7 +224,8 @@ class Planner:
         self._absent.clear()
 
     def _sources(self, package: Package, variant: Variant) -> tuple[Source, ...]:
-        return compiled_sources(package, variant, self.tools(variant).compiler.family)
+        tools = self.tools(variant)
+        return compiled_sources(package, variant, tools.compiler.family, tools.from_nvcc)
 
     def _scanner(self, package: Package, variant: Variant) -> Scanner:
         tools, key = self.tools(variant), _tools_key(variant)

@@ -26,7 +26,6 @@ from hubkernels.host.files import FileHashes, inode_of
 from hubkernels.host.store import Store
 from hubkernels.model.variant import Variant
 from hubkernels.toolchain.cpu import Toolchain
-from hubkernels.toolchain.cuda import gencode
 
 HEADERS = "<headers>"
 """Stands among the inputs of a source for all that the toolchain's folders give it."""
@@ -121,7 +120,8 @@ class Scanner:
         """What decides where the compiler looks, in words that every machine shares."""
         flags = [self.tools.portable(word) for word in self._flags(source)]
         # The compiler leaves out folders of its own that are not there: one that comes to be may hold what comes first.
-        system = [self.tools.portable(str(folder)) for folder in self.tools.compiler.system]
+        own = self.tools.device.system if source.of_device else ()
+        system = [self.tools.portable(str(folder)) for folder in (*self.tools.compiler.system, *own)]
         folders = (*search_folders(source.flags), *self._toolchain_folders(source))
         inodes = [inode_of(self._full(folder)) for folder in folders]
         one = [inodes.index(inode) for inode in inodes]  # the compiler looks once in folders that are one
@@ -131,7 +131,7 @@ class Scanner:
 
     def _flags(self, source: Source) -> tuple[str, ...]:
         if source.of_device:
-            flags = (*self.tools.device_flags(self.variant, torch=True), *gencode(source.archs))
+            flags = (*self.tools.device_flags(self.variant, torch=True), *self.tools.device.archs(source.archs))
             return (*flags, *source.flags, *self.tools.device_search_path())
         return (*self.tools.compile_flags(self.variant), *source.flags, *self.tools.search_path())
 
@@ -175,12 +175,11 @@ class Scanner:
         return answer.found
 
     def _toolchain_folders(self, source: Source) -> tuple[str, ...]:
-        """Where headers outside the project are looked for, in order: in nvcc's, its own come behind all ``-I``."""
-        folders = (*search_folders(self.tools.search_path()), *self.tools.compiler.system)
+        """Where headers outside the project are looked for, in order."""
+        named, system = tuple(search_folders(self.tools.search_path())), self.tools.compiler.system
         if not source.of_device or self.tools.cuda is None:
-            return folders
-        toolkit = str(self.tools.cuda.include[0])
-        return (*folders[:1], toolkit, *(folder for folder in folders[1:] if folder != toolkit))
+            return (*named, *system)
+        return self.tools.device.folders(named, system, self.tools.cuda.include)
 
     def _scanned(self, source: Source, found: Includes) -> ScannedSource:
         own = ((self.tools.portable(path), digest) for path, digest in found.own.items())

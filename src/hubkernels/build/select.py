@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from hubkernels.build.archs import left_out, why_no_arch, why_no_dependency, why_no_device, why_unknown_to
+from hubkernels.build.archs import left_out, why_no_arch, why_no_dependency, why_no_device
+from hubkernels.build.cuda_rules import CUDA_RULES
 from hubkernels.build.supply import Supply
 from hubkernels.config.variant_table import VariantRow
 from hubkernels.errors import EnvironmentLacksError, HubkernelsError, InputError, Problem, nearest
 from hubkernels.host.machine import OLDEST_TORCH, serves
 from hubkernels.model.backend import BACKENDS, CPU, CUDA, Backend
 from hubkernels.model.project import Package, Torch, TorchNoarch, TvmFfi
-from hubkernels.model.sdk import LOCK
 from hubkernels.model.variant import AnyVariant, Decisions, NoarchVariant, Rejection, Variant, index_by_tag
-from hubkernels.model.version import Version
-from hubkernels.toolchain.compiler import Compiler
-from hubkernels.toolchain.nvcc import USUAL, Nvcc
-
-_NOT_RUN = (
-    "`kernel-builder toolchain verify` mends what was altered; where the file system allows no programs, "
-    "HUBKERNELS_CACHE names a folder on another"
-)
+from hubkernels.toolchain import clang
 
 BUILT_BACKENDS = frozenset({CPU, CUDA})
 """Backends that have a toolchain module."""
@@ -45,7 +38,16 @@ def select(package: Package, rows: Iterable[VariantRow], supply: Supply) -> Deci
         else:
             accepted.append(variant)
     notes = (f"{backend.name}: {BINDING_ALONE}" for backend in without_sections(package))
-    return Decisions(tuple(accepted), tuple(rejected), (*left_out(package, rows), *notes))
+    told = (*left_out(package, rows), *notes)
+    return Decisions(tuple(accepted), tuple(rejected), told, dict(_made_by(accepted, supply)))
+
+
+def _made_by(accepted: Iterable[AnyVariant], supply: Supply) -> Iterator[tuple[str, str]]:
+    """Of the variants whose device code nvcc does not make, by tag, what does."""
+    for variant in accepted:
+        release = variant.backend_version if isinstance(variant, Variant) and variant.backend == CUDA else None
+        if release and supply.by_clang(release) and not isinstance(found := supply.clang(), str):
+            yield variant.tag, clang.label(found, release)
 
 
 BINDING_ALONE = "only torch.src is compiled, no kernel section is for it"
@@ -162,69 +164,6 @@ def _torch_is_at_hand(_: Package, variant: Variant, supply: Supply) -> str | Non
     return None if serves(installed, variant) else f"{needs}{supply.pinned.lacking}"
 
 
-def _nvcc_is_here(package: Package, variant: Variant, supply: Supply) -> str | None:
-    """An nvcc of just this release: another one makes other code, and links another libcudart where majors differ."""
-    release = variant.backend_version
-    if supply.why_none:
-        return supply.why_none
-    if release is None or supply.waits("cuda", release):
-        return None
-    nvcc = supply.nvcc(release)
-    if nvcc is None:
-        return _why_no_nvcc(release, supply)
-    if variant.platform != supply.machine.platform:
-        return None
-    if nvcc.release.minor != release:
-        return _why_another(nvcc, release, supply)
-    return why_unknown_to(package, variant, supply.codes(nvcc)) or _why_no_host(nvcc, supply.compiler())
-
-
-def _why_no_nvcc(release: Version, supply: Supply) -> str:
-    if supply.pins("cuda", release):
-        return f"the nvcc {release} that {LOCK} pins does not run, in {supply.root('cuda', release)}: {_NOT_RUN}"
-    return f"there is no nvcc in CUDA_HOME, CUDA_PATH, PATH or {USUAL}{supply.pinned.lacking}"
-
-
-def _why_another(nvcc: Nvcc, release: Version, supply: Supply) -> str:
-    if supply.pins("cuda", release):
-        return f"the tree of cuda {release} in {LOCK} has nvcc {nvcc.release}: `kernel-builder toolchain lock --update`"
-    return f"needs nvcc {release}; {nvcc.path} is nvcc {nvcc.release}{supply.pinned.lacking}"
-
-
-def _why_no_host(nvcc: Nvcc, compiler: Compiler | None) -> str | None:
-    """Why nvcc would refuse the C++ compiler at hand."""
-    newest = nvcc.newest_host.get(compiler.family) if compiler else None
-    if compiler is None or newest is None or compiler.version.parts[0] <= newest:
-        return None
-    name = {"g++": "g++", "clang": "clang++"}[compiler.family]
-    return (
-        f"{compiler} is too new for nvcc {nvcc.release}, which accepts {compiler.family} up to {newest}: "
-        f"name an older one, CXX={name}-{newest}"
-    )
-
-
-def _torch_has_device(_: Package, variant: Variant, supply: Supply) -> str | None:
-    """The stable ABI has one set of headers; those of the C++ ABI for CUDA are in builds of torch for it alone."""
-    if variant.stable_abi or supply.waits("torch", variant.torch):
-        return None
-    release, torch = variant.backend_version, supply.torch(variant)
-    if torch is None or variant.torch != torch.version.minor:
-        return None
-    if torch.cuda is None:
-        return f"needs ATen/cuda of a torch for CUDA {release}; {torch.release} is built without CUDA"
-    if torch.cuda.minor != release:
-        return f"needs a torch for CUDA {release}; {torch.release} is built with CUDA {torch.cuda}"
-    return None
-
-
-def _math_is_at_hand(_: Package, variant: Variant, supply: Supply) -> str | None:
-    """torch's own headers for CUDA include those of the math libraries, which a pinned toolkit does not have."""
-    release = variant.backend_version
-    if variant.stable_abi or release is None or not supply.pins("cuda", release) or supply.pins("cuda-math", release):
-        return None
-    return f"needs the headers of the math libraries of CUDA {release}{supply.pinned.lacking}"
-
-
 def _torch_is_in_bounds(package: Package, variant: Variant) -> str | None:
     framework = package.framework
     if not isinstance(framework, Torch) or variant.stable_abi:
@@ -269,5 +208,5 @@ PACKAGE_RULES: tuple[Rule, ...] = (
 MACHINE_RULES: tuple[MachineRule, ...] = (_toolchain_exists, _platform_is_here, _torch_is_at_hand)
 """What this machine lacks for it."""
 
-DEVICE_RULES: Mapping[str, tuple[MachineRule, ...]] = {"cuda": (_nvcc_is_here, _torch_has_device, _math_is_at_hand)}
+DEVICE_RULES: Mapping[str, tuple[MachineRule, ...]] = {"cuda": CUDA_RULES}
 """More of that for one backend, asked where the package itself allows the variant: it takes looking for programs."""

@@ -48,10 +48,13 @@ class Need:
     what: str
 
 
-def usual_need(*, stable_abi: bool, device_threads: int = 0) -> Need:
-    """What a command may take of which nothing is known. device_threads: how many architectures nvcc compiles for."""
+def usual_need(*, stable_abi: bool, device_threads: int = 0, device: str = "nvcc") -> Need:
+    """What a command may take of which nothing is known.
+
+    device_threads: how many architectures the device's compiler compiles for at a time. device: its name.
+    """
     many = "" if device_threads == 1 else f" for {device_threads} architectures at a time"
-    of_device = Need(device_threads * DEVICE_COMPILE, f"nvcc{many}")
+    of_device = Need(device_threads * DEVICE_COMPILE, f"{device}{many}")
     of_host = (
         Need(STABLE_COMPILE, "the stable ABI's headers") if stable_abi else Need(FULL_COMPILE, "all of torch's headers")
     )

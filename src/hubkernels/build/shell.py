@@ -39,7 +39,7 @@ def compiler_variables(
         "LDFLAGS": shlex.join(LOCAL_LINK),
         "LDLIBS": " ".join(f"-l{library}" for library in LIBRARIES),
         **{variable: _join(ours, environment.get(variable)) for variable, ours in paths.items()},
-        **({"CUDA_HOME": str(tools.cuda.root), "CUDACXX": tools.cuda.nvcc} if tools.cuda else {}),
+        **({"CUDA_HOME": str(tools.cuda.root), "CUDACXX": tools.device.program} if tools.cuda else {}),
         "HUBKERNELS_VARIANT": variant.tag,
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from stat import S_ISDIR
@@ -85,18 +85,24 @@ def source_groups(package: Package, variant: Variant, family: str | None) -> tup
     return tuple(Group(keys, tuple(paths), _joined([tables[key][1] for key in keys])) for keys, paths in groups.items())
 
 
-def compiled_sources(package: Package, variant: Variant, family: str) -> tuple[Source, ...]:
+FromNvcc = Callable[[Sequence[str]], tuple[str, ...]]
+"""What makes of flags for nvcc those for the compiler that is there."""
+
+
+def compiled_sources(
+    package: Package, variant: Variant, family: str, from_nvcc: FromNvcc = tuple
+) -> tuple[Source, ...]:
     """The sources of one variant in the order of their link. Raises InputError as `source_groups` does.
 
     Those that ask most of the machine come last: of an inline function that several objects hold, the linker keeps the
     first copy, and one made for AVX-512 would run on every machine.
     """
     groups = source_groups(package, variant, family)
-    found = (_source(package, variant, path, group) for group in groups for path in group.sources)
+    found = (_source(package, variant, path, group, from_nvcc) for group in groups for path in group.sources)
     return tuple(sorted(found, key=lambda source: tier(source.flags)))
 
 
-def _source(package: Package, variant: Variant, path: str, group: Group) -> Source:
+def _source(package: Package, variant: Variant, path: str, group: Group, from_nvcc: FromNvcc) -> Source:
     """One of a group; of those for the device's compiler the flags are its own, upstream's way."""
     if PurePosixPath(path).suffix not in variant.backend.device_suffixes:
         return Source(path, group.flags)
@@ -106,7 +112,7 @@ def _source(package: Package, variant: Variant, path: str, group: Group) -> Sour
     around = (*binding, *(section.include for section in sections))
     usual = tuple(folder for folder in USUAL_FOLDERS if (package.root / folder).is_dir())
     folders = dict.fromkeys(folder for include in around for folder in (*include, *usual))
-    flags = _joined([without_lines(section.device_flags) for section in sections])
+    flags = from_nvcc(_joined([without_lines(section.device_flags) for section in sections]))
     archs = compiled_archs(sections or _sections(package, variant), variant)
     return Source(path, with_include(tuple(folders), flags), archs)
 

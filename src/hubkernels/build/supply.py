@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from hubkernels.host.machine import Machine, TorchSdk, torch_at
 from hubkernels.model.backend import CUDA
-from hubkernels.model.sdk import CUDA_FOLDER, SdkName
+from hubkernels.model.sdk import FIRST_NVCC, SdkName
 from hubkernels.model.variant import Variant
 from hubkernels.model.version import Version
 from hubkernels.toolchain.compiler import Compiler
@@ -23,13 +23,16 @@ class Programs:
     """What is looked for on the machine, once it is asked for.
 
     installed: its nvcc. at: the nvcc of a path. codes: what an nvcc compiles for, as it says itself. compiler: that of
-    the host, None where there is none.
+    the host, None where there is none. clang: the one for device code, or why there is none. devices: what it compiles
+    for.
     """
 
     installed: Callable[[], Nvcc | None] = lambda: None
     at: Callable[[str], Nvcc | None] = lambda _: None
     codes: Callable[[Nvcc], Collection[str]] = lambda _: ()
     compiler: Callable[[], Compiler | None] = lambda: None
+    clang: Callable[[], Compiler | str] = lambda: "there is no clang++ on PATH"
+    devices: Callable[[Compiler], Collection[str]] = lambda _: ()
 
 
 class Supply:
@@ -48,6 +51,7 @@ class Supply:
         self._programs = programs or Programs()
         self._nvccs: dict[str, Nvcc | None] = {}
         self._codes: dict[str, Collection[str]] = {}
+        self._clang: Compiler | str | None = None
 
     def waits(self, kind: str, version: Version) -> bool:
         """Whether an SDK is pinned and not fetched yet: what it can do is not known."""
@@ -63,8 +67,8 @@ class Supply:
 
     def nvcc(self, release: Version) -> Nvcc | None:
         """The nvcc for a release: the pinned one, else the machine's, which may be of another release."""
-        root = self.root("cuda", release)
-        path = str(root / CUDA_FOLDER / "bin/nvcc") if root else ""
+        root = self.toolkit(release) if release >= FIRST_NVCC else None
+        path = str(root / "bin/nvcc") if root else ""
         if path not in self._nvccs:
             self._nvccs[path] = self._programs.at(path) if path else self._programs.installed()
         return self._nvccs[path]
@@ -72,24 +76,60 @@ class Supply:
     def runtime(self, variant: Variant) -> Path | None:
         """The folder of the libcudart that a variant of CUDA names, where its toolkit is at hand."""
         release = variant.backend_version
-        if variant.backend != CUDA or release is None or self.waits("cuda", release):
+        if variant.backend != CUDA or release is None or (self.takes_pinned(release) and self.waits("cuda", release)):
             return None
-        nvcc = self.nvcc(release)
-        found = runtime_of(nvcc, variant.platform.cpu) if nvcc and nvcc.release.minor == release else None
+        top = self.toolkit(release) if self.takes_pinned(release) else self._top(release)
+        found = runtime_of(top, variant.platform.cpu, release) if top else None
         return found.parent if found else None
 
-    def codes(self, nvcc: Nvcc) -> Collection[str]:
-        if nvcc.path not in self._codes:
-            self._codes[nvcc.path] = self._programs.codes(nvcc)
-        return self._codes[nvcc.path]
+    def _top(self, release: Version) -> Path | None:
+        """The folder of the machine's own toolkit, where it is of a release."""
+        nvcc = self.nvcc(release)
+        return Path(nvcc.own["TOP"]) if nvcc and nvcc.release.minor == release and "TOP" in nvcc.own else None
+
+    def toolkit(self, release: Version) -> Path | None:
+        """The folder of a pinned toolkit."""
+        name = self._name("cuda", release)
+        root = self.pinned.root(name)
+        return root / name.cuda_folder if root else None
+
+    def by_clang(self, release: Version) -> bool:
+        """Whether clang is to compile for a release: a toolkit without nvcc is pinned, and the machine's is another."""
+        if release >= FIRST_NVCC or not self.pins("cuda", release):
+            return False
+        own = self.nvcc(release)
+        return own is None or own.release.minor != release
+
+    def clang(self) -> Compiler | str:
+        """The clang for device code, or why there is none."""
+        if self._clang is None:
+            self._clang = self._programs.clang()
+        return self._clang
+
+    def codes(self, program: Nvcc | Compiler) -> Collection[str]:
+        """What a compiler of device code compiles for: ``90a``. An nvcc tells them without the letters."""
+        path = program.path if isinstance(program, Nvcc) else program.command[-1]
+        if path not in self._codes:
+            self._codes[path] = self._ask_codes(program)
+        return self._codes[path]
+
+    def _ask_codes(self, program: Nvcc | Compiler) -> Collection[str]:
+        if isinstance(program, Compiler):
+            return self._programs.devices(program)
+        return frozenset(f"{code}{letter}" for code in self._programs.codes(program) for letter in ("", "a", "f"))
 
     def compiler(self) -> Compiler | None:
         return self._programs.compiler()
 
     def math(self, release: Version) -> Path | None:
         """The folder of headers of the math libraries, where those are pinned."""
-        root = self.root("cuda-math", release)
-        return root / CUDA_FOLDER / "include" if root else None
+        name = self._name("cuda-math", release)
+        root = self.pinned.root(name) if self.takes_pinned(release) else None
+        return root / name.cuda_folder / "include" if root else None
+
+    def takes_pinned(self, release: Version) -> bool:
+        """Whether the toolkit for a release is a pinned one."""
+        return self.by_clang(release) if release < FIRST_NVCC else self.pins("cuda", release)
 
     def newest_torch(self) -> TorchSdk | None:
         """The installed torch, else the newest that is pinned, fetched if need be: for what no variant is asked of."""
@@ -100,7 +140,7 @@ class Supply:
 
     def fetch(self, variants: Iterable[Variant]) -> bool:
         """Bring what is pinned for variants; tells whether anything had to be."""
-        wanted = dict.fromkeys(name for variant in variants for name in sdk_names(variant))
+        wanted = dict.fromkeys(name for variant in variants for name in self._names(variant))
         lacking = [name for name in wanted if self.pinned.waits(name)]
         for name in lacking:
             self.pinned.fetch(name)
@@ -108,13 +148,19 @@ class Supply:
 
     def trees(self, variant: Variant) -> dict[str, str]:
         """The pinned SDKs of a variant, by their hashes."""
-        found = ((name, self.pinned.get(name)) for name in sdk_names(variant))
+        found = ((name, self.pinned.get(name)) for name in self._names(variant))
         return {f"{name.kind} {name.version}": sdk.tree for name, sdk in found if sdk}
 
     def refuse_altered(self, variant: Variant, read: Mapping[str, str]) -> None:
         """Raises InputError where one of these files, given with its SHA-256, is not as the lock pins it."""
-        for name in sdk_names(variant):
+        for name in self._names(variant):
             self.pinned.refuse_altered(name, read)
+
+    def _names(self, variant: Variant) -> Iterator[SdkName]:
+        """The SDKs that a variant takes, pinned or not."""
+        release = variant.backend_version
+        own = variant.backend == CUDA and release is not None and not self.takes_pinned(release)
+        return (name for name in sdk_names(variant) if name.kind == "torch" or not own)
 
     def _name(self, kind: str, version: Version) -> SdkName:
         return SdkName(kind, version.minor, str(self.machine.platform))

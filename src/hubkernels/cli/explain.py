@@ -49,6 +49,8 @@ def _rows(item: Explanation) -> Iterator[tuple[str, str]]:
     if item.toolchain:
         yield "toolchain", "{compiler} ({path}), torch {torch}".format_map(item.toolchain)
         yield "fingerprint", item.toolchain["fingerprint"]
+        if "cuda" in item.toolchain:
+            yield "device code", item.toolchain["cuda"]
     for target in item.targets:
         yield "build", target.variant
         yield "  id", target.op_id

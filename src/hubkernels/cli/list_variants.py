@@ -43,13 +43,15 @@ def _as_json(decided: Decisions) -> dict[str, Any]:
         "accepted": [variant.tag for variant in decided.accepted],
         "rejected": {r.variant.tag: list(r.reasons) for r in decided.rejected},
         "left-out": list(decided.left_out),
+        "made-by": dict(decided.made_by),
     }
 
 
 def _print(decisions: Mapping[str, Decisions]) -> None:
     for name, decided in decisions.items():
         say(f"{name}:")
-        rows = [("  build", variant.tag, "") for variant in decided.accepted]
+        made_by = {tag: f"device code by {label}" for tag, label in decided.made_by.items()}
+        rows = [("  build", variant.tag, made_by.get(variant.tag, "")) for variant in decided.accepted]
         rows += [("  -", r.variant.tag, "; ".join(r.reasons)) for r in decided.rejected]
         columns(rows)
         for line in decided.left_out:

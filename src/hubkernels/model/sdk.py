@@ -18,8 +18,8 @@ from hubkernels.model.version import Version
 
 LOCK = "toolchain.lock"
 KINDS = ("cuda", "cuda-math", "torch")
-CUDA_FOLDER = "nvidia/cu13"
-"""Where NVIDIA's wheels have a toolkit of CUDA 13."""
+FIRST_NVCC = Version((13, 0))
+"""The first release of CUDA whose nvcc is in wheels."""
 MENDS = "`kernel-builder toolchain verify` removes what was altered, and `toolchain fetch` brings it again"
 """The way out where an SDK in the store is not as it was made."""
 _FORM = 1
@@ -38,6 +38,11 @@ class SdkName:
 
     def __str__(self) -> str:
         return f"{self.kind} {self.version} for {self.platform}"
+
+    @property
+    def cuda_folder(self) -> str:
+        """Where an SDK of CUDA has its toolkit: as NVIDIA's wheels have it since CUDA 13."""
+        return f"nvidia/cu{self.version.parts[0]}"
 
 
 @dataclass(frozen=True)

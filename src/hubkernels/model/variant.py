@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from hubkernels.errors import InputError, Problem
 from hubkernels.model.backend import Backend
@@ -76,12 +76,14 @@ class Rejection:
 class Decisions:
     """The variants of one package: those to build, and why each other one is not built here.
 
-    left_out: what the package declares and some variants do without, and what stays; for people.
+    left_out: what the package declares and some variants do without, and what stays; for people. made_by: of accepted
+    variants whose device code another compiler makes than the usual one, by tag, which.
     """
 
     accepted: tuple[AnyVariant, ...]
     rejected: tuple[Rejection, ...]
     left_out: tuple[str, ...] = ()
+    made_by: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -91,7 +93,7 @@ class Decisions:
         """Those about variants for one platform."""
         accepted = tuple(variant for variant in self.accepted if _runs_on(variant, platform))
         rejected = tuple(rejection for rejection in self.rejected if _runs_on(rejection.variant, platform))
-        return Decisions(accepted, rejected, self.left_out)
+        return Decisions(accepted, rejected, self.left_out, self.made_by)
 
 
 def _runs_on(variant: AnyVariant, platform: Platform) -> bool:

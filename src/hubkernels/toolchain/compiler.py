@@ -86,7 +86,11 @@ def find_compiler(environment: Mapping[str, str], hashes: FileHashes) -> Compile
 
     Raises EnvironmentLacksError when there is none, when it cannot be run, or when it is too old.
     """
-    command = _locate(environment)
+    return compiler_at(_locate(environment), environment, hashes)
+
+
+def compiler_at(command: tuple[str, ...], environment: Mapping[str, str], hashes: FileHashes) -> Compiler:
+    """The compiler of a command. Raises EnvironmentLacksError when it cannot be run, or when it is too old."""
     text, system = _ask(command, environment)
     macros = dict(_MACRO.findall(text))
     family, version = _identify(macros)
@@ -134,8 +138,13 @@ def _ask(command: tuple[str, ...], environment: Mapping[str, str]) -> tuple[str,
     if done.status or not ("__GNUC__ " in done.output or "__clang_major__ " in done.output):
         why = (done.errors.strip().splitlines() or ["it prints no macros"])[-1]
         raise EnvironmentLacksError(Problem(f"{' '.join(command)} is not a working C++ compiler: {why}", hint=_INSTALL))
-    found = _SYSTEM_FOLDERS.search(done.errors)
-    return done.output, tuple(found[1].rstrip().split("\n ")[1:]) if found else ()
+    return done.output, own_folders(done.errors)
+
+
+def own_folders(said: str) -> tuple[str, ...]:
+    """Where a compiler looks for headers of its own accord, in what it says with ``-v``; empty where it does not."""
+    found = _SYSTEM_FOLDERS.search(said)
+    return tuple(found[1].rstrip().split("\n ")[1:]) if found else ()
 
 
 def _identify(macros: Mapping[str, str]) -> tuple[str, Version]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
@@ -21,7 +22,8 @@ from hubkernels.model.plan import Step
 from hubkernels.model.variant import Variant
 from hubkernels.model.version import Version
 from hubkernels.toolchain.compiler import Compiler
-from hubkernels.toolchain.cuda import FIXED_FLAGS, CudaToolkit, for_host
+from hubkernels.toolchain.cuda import CudaToolkit
+from hubkernels.toolchain.device import DeviceCompiler
 from hubkernels.toolchain.link import COMPAT_FLAGS, STATIC, LinkStubs
 from hubkernels.toolchain.sanitizer import sanitizer_flags
 
@@ -79,12 +81,30 @@ class Toolchain:
         return tuple(flags)
 
     def device_flags(self, variant: Variant, *, torch: bool) -> tuple[str, ...]:
-        """Flags of every source that nvcc compiles. torch: whether torch's headers, and so its macros, take part.
+        """Flags of every source that the device's compiler takes.
 
-        Without them the object is the same for every torch.
+        torch: whether torch's headers, and so its macros, take part. Without them the object is one for every torch.
         """
         macros = torch_macros(variant) if torch else ()
-        return (_standard(variant), *FIXED_FLAGS, *for_host(self._code_flags), *_defines(variant), *macros)
+        device = self.device
+        return (
+            _standard(variant),
+            *device.fixed,
+            *device.for_host(self._code_flags),
+            *_defines(variant),
+            *macros,
+        )
+
+    @property
+    def device(self) -> DeviceCompiler:
+        """The compiler of a variant for CUDA. Raises TypeError in another one's toolchain."""
+        if self.cuda is None:
+            raise TypeError("this toolchain compiles for no device")
+        return self.cuda.compiler
+
+    def from_nvcc(self, flags: Sequence[str]) -> tuple[str, ...]:
+        """Flags that a build.toml has for nvcc, in the words of the compiler that is there."""
+        return self.device.from_nvcc(flags) if self.cuda else tuple(flags)
 
     @property
     def _code_flags(self) -> tuple[str, ...]:
@@ -97,12 +117,20 @@ class Toolchain:
         return self._searched((*self.cuda.include, *self._math) if self.cuda else ())
 
     def device_search_path(self) -> tuple[str, ...]:
-        """The same for nvcc, which knows its own."""
+        """The same for the device's compiler, which knows its toolkit's."""
         return self._searched(self._math)
 
     @property
     def _math(self) -> tuple[Path, ...]:
         return (self.cuda.math,) if self.cuda and self.cuda.math else ()
+
+    @property
+    def _device_system(self) -> tuple[str, ...]:
+        """The folders of the device's compiler, but for its toolkit's."""
+        if self.cuda is None:
+            return ()
+        own = {str(folder) for folder in self.cuda.include}
+        return tuple(folder for folder in self.device.system if folder not in own)
 
     def _searched(self, more: tuple[Path, ...]) -> tuple[str, ...]:
         system = (self.stubs.include, *self.torch.include, self.python_include, *more)
@@ -208,7 +236,8 @@ class Toolchain:
 
         A compiler tells a header by the folder that it looked in, or by where links lead, whichever is shorter.
         """
-        elsewhere = [folder for folder in self.compiler.system if not folder.startswith("/usr/")]
+        system = dict.fromkeys((*self.compiler.system, *self._device_system))
+        elsewhere = [folder for folder in system if not folder.startswith("/usr/")]
         cuda = dict.fromkeys((str(self.cuda.root), os.path.realpath(self.cuda.root))) if self.cuda else ()
         return (
             *((Path(spelling), "cuda") for spelling in cuda),

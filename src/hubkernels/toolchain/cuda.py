@@ -10,15 +10,20 @@ import hashlib
 import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from hubkernels.errors import EnvironmentLacksError, Problem
 from hubkernels.host.files import FileHashes
 from hubkernels.model.sdk import MENDS
 from hubkernels.model.version import Version
+from hubkernels.toolchain.device import Command, DeviceCompiler
 from hubkernels.toolchain.nvcc import PINNED, Nvcc
+
+NVCC = "nvcc"
+"""The compiler of device code that nobody has to be told of."""
 
 PROGRAMS = ("nvcc", "nvcc.profile", "cudafe++", "ptxas", "fatbinary", "nvlink", "crt/link.stub", "crt/prelink.stub")
 """What makes an object, beside the compiler proper and its library; and what nvcc reads to know its own folders."""
@@ -47,14 +52,14 @@ _UNQUOTED = re.compile(r"[\w.,:=+/@%~^-]*")
 
 @dataclass(frozen=True)
 class CudaToolkit:
-    """One toolkit. nvcc: the program itself, behind wrappers.
+    """One toolkit, and the compiler that it is for.
 
-    root: the folder of the toolkit. include: where its headers are, in order. fingerprint: SHA-256 over PROGRAMS, the
-    compiler proper and libdevice, by content. runtime: libcudart, that artifacts name. runtime_hash: of its content.
+    root: the folder of the toolkit. include: where its headers are, in order. fingerprint: SHA-256 over all that makes
+    an object of device code, by content. runtime: libcudart, that artifacts name. runtime_hash: of its content.
     torch: libraries of torch's that artifacts name. math: headers of the math libraries, where those are elsewhere.
     """
 
-    nvcc: str
+    compiler: DeviceCompiler
     release: Version
     root: Path
     include: tuple[Path, ...]
@@ -65,7 +70,58 @@ class CudaToolkit:
     math: Path | None = None
 
     def __str__(self) -> str:
+        return str(self.compiler)
+
+
+@dataclass(frozen=True)
+class ByNvcc:
+    """nvcc. program: itself, behind wrappers."""
+
+    program: str
+    release: Version
+    name: ClassVar[str] = NVCC
+    fixed: ClassVar[tuple[str, ...]] = FIXED_FLAGS
+    parallel: ClassVar[bool] = True
+    system: ClassVar[tuple[str, ...]] = ()
+
+    def __str__(self) -> str:
         return f"nvcc {self.release}"
+
+    def begin(self, host: str) -> Command:
+        return (self.program, "-ccbin", host)
+
+    def end(self, source: str, threads: int) -> Command:
+        """Names of temporary files are in the object: they are made from its own.
+
+        The front end hashes the path of the source into names: it is told one that is the same everywhere.
+        """
+        told = ("-Xcudafe", f"--orig_src_path_name={source_name(source)}")
+        return ("-objtemp", *told, "-Xptxas=-v", f"--threads={threads}")
+
+    def archs(self, archs: Iterable[str]) -> tuple[str, ...]:
+        return gencode(archs)
+
+    def for_host(self, words: Sequence[str]) -> tuple[str, ...]:
+        return for_host(words)
+
+    def from_nvcc(self, flags: Sequence[str]) -> tuple[str, ...]:
+        return tuple(flags)
+
+    def folders(self, named: Sequence[str], system: Sequence[str], toolkit: Sequence[Path]) -> tuple[str, ...]:
+        """Its own come behind all ``-I``."""
+        own = str(toolkit[0])
+        return (*named[:1], own, *(folder for folder in (*named[1:], *system) if folder != own))
+
+    def why_unspeakable(self, source: str, folders: Iterable[str]) -> str | None:
+        return why_unspeakable((source, *folders))
+
+    def passes(
+        self, host: str, flags: Sequence[str], source: str, _: Sequence[str], ask: Callable[[Command], str]
+    ) -> tuple[Command, ...]:
+        """What it would start, but for ``-E``: it lists headers for the host alone."""
+        words = (self.program, "--dryrun", "-ccbin", host, *flags, "-c", source, "-o", "x.o")
+        found = preprocessing(ask(words))
+        return tuple(tuple(word for word in command if word != "-E") for command in found)
 
 
 def toolkit_of(nvcc: Nvcc, hashes: FileHashes, cpu: str) -> CudaToolkit:
@@ -77,14 +133,13 @@ def toolkit_of(nvcc: Nvcc, hashes: FileHashes, cpu: str) -> CudaToolkit:
     files = [*(Path(here, name) for name in PROGRAMS), *proper]
     digests = {file: hashes.sha256(str(file)) for file in files}
     needed = [file for file in files if file.suffix != ".stub" and file.name != "nvlink"]
-    runtime = runtime_of(nvcc, cpu)
+    runtime = runtime_of(Path(top), cpu, nvcc.release)
     if lacking := [str(file) for file in needed if digests[file] is None] + ([] if runtime else ["libcudart.so"]):
         raise _not_whole(nvcc, lacking)
-    content = [f"{os.path.relpath(file, top)} {digest}" for file, digest in digests.items()]
-    fingerprint = hashlib.sha256("\n".join(content).encode()).hexdigest()
+    fingerprint = content_hash(top, digests)
     library = runtime or Path()
     return CudaToolkit(
-        str(Path(here, "nvcc")),
+        ByNvcc(str(Path(here, "nvcc")), nvcc.release),
         nvcc.release,
         Path(top),
         include,
@@ -99,6 +154,12 @@ def _not_whole(nvcc: Nvcc, lacking: Sequence[str]) -> EnvironmentLacksError:
     what = f"the CUDA toolkit of {nvcc.path} is not whole: it has no {lacking[0]}{more}"
     hint = MENDS if nvcc.why == PINNED else "CUDA_HOME names another; install nvcc, nvvm, crt and cudart"
     return EnvironmentLacksError(Problem(what, hint=hint))
+
+
+def content_hash(top: str, digests: Mapping[Path, str | None], *more: str) -> str:
+    """One hash of files below a folder, by content, and of other things."""
+    content = [f"{os.path.relpath(file, top)} {digest}" for file, digest in digests.items()]
+    return hashlib.sha256("\n".join((*content, *more)).encode()).hexdigest()
 
 
 def usual_archs(release: Version) -> tuple[str, ...]:
@@ -121,9 +182,9 @@ def _libdevice(folder: str) -> Iterator[Path]:
     yield from sorted(Path(_plain(folder)).glob("libdevice*.bc")) or (Path(_plain(folder), "libdevice.10.bc"),)
 
 
-def runtime_of(nvcc: Nvcc, cpu: str) -> Path | None:
-    """The libcudart beside an nvcc, which artifacts name."""
-    top, name = Path(_plain(nvcc.own.get("TOP", ""))), f"libcudart.so.{nvcc.release.parts[0]}"
+def runtime_of(top: Path, cpu: str, release: Version) -> Path | None:
+    """libcudart of a toolkit; None where it has none."""
+    name = f"libcudart.so.{release.parts[0]}"
     targets = {"x86_64": "x86_64-linux", "aarch64": "sbsa-linux"}
     folders = (top / f"targets/{targets.get(cpu, cpu)}/lib", top / "lib64", top / "lib")
     return next((folder / name for folder in folders if (folder / name).is_file()), None)

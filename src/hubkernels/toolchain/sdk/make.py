@@ -18,7 +18,7 @@ from hubkernels.model.size import size_text
 from hubkernels.toolchain.sdk.draft import Draft
 from hubkernels.toolchain.sdk.index import Found, Index
 from hubkernels.toolchain.sdk.ranges import NoRangesError, RangedFile, Tell, fetch_whole, other_bytes
-from hubkernels.toolchain.sdk.recipes import RECIPES, Recipe
+from hubkernels.toolchain.sdk.recipes import Recipe, recipe_of
 from hubkernels.toolchain.sdk.store import SdkStore
 from hubkernels.toolchain.sdk.transfer import Transfer
 from hubkernels.toolchain.sdk.wheel import DamagedWheelError, OpenWheel
@@ -42,7 +42,7 @@ class Maker:
 
     def lock(self, name: SdkName) -> LockedSdk:
         """The newest SDK of this name that the index has, made and kept. Raises NotOfferedError where it has none."""
-        recipe = RECIPES[name.kind]
+        recipe = recipe_of(name)
         with self._store.part(str(name), self._tell) as part:
             return self._by_answer(
                 lambda index: recipe.wheels(name, index),
@@ -89,7 +89,7 @@ class Maker:
     def _make(
         self, name: SdkName, found: Sequence[Found], part: Path, locked: LockedSdk | None = None
     ) -> tuple[LockedSdk, Path]:
-        recipe, root = RECIPES[name.kind], part / "root"
+        recipe, root = recipe_of(name), part / "root"
         for left in (root, part / "whole"):  # of an answer that led nowhere
             shutil.rmtree(left, ignore_errors=True)
         with disk_errors(root):
@@ -139,13 +139,14 @@ class Maker:
     def _unpack(
         self, wheel: OpenWheel, size: int, found: Found, recipe: Recipe, draft: Draft
     ) -> tuple[Wheel, tuple[str, ...]]:
-        taken = tuple(filter(recipe.takes, wheel.names))
+        places = {name: place for name in wheel.names if (place := recipe.place(name))}
+        taken = tuple(places)
         if not taken:
             raise EnvironmentLacksError(Problem(f"{found.file} has none of the files that an SDK is made of"))
         self._tell(f"{found.file}: {len(taken)} files, {size_text(wheel.packed(taken))} of {size_text(size)}")
         told = time.monotonic()
         for number, (name, content) in enumerate(wheel.read(taken)):
-            draft.add(name, content, program=recipe.is_program(name))
+            draft.add(places[name], content, program=recipe.is_program(places[name]))
             if time.monotonic() - told > _TOLD_S:
                 told = time.monotonic()
                 self._tell(f"{found.file}: {number + 1} of {len(taken)} files")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,28 +10,43 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from hubkernels.abi.stub import shared_object
 from hubkernels.errors import Problem
-from hubkernels.model.sdk import CUDA_FOLDER, SdkName
+from hubkernels.model.sdk import SdkName
 from hubkernels.toolchain.sdk.draft import Draft
+from hubkernels.toolchain.sdk.fatbinary import PROGRAM, translator
 from hubkernels.toolchain.sdk.index import Found, Index, NotOfferedError
 
 TORCH_LIBRARIES = ("libc10", "libc10_cuda", "libtorch", "libtorch_cpu", "libtorch_cuda")
 TOOLKIT = ("nvidia-cuda-nvcc", "nvidia-cuda-crt", "nvidia-nvvm", "nvidia-cuda-runtime", "nvidia-cuda-cccl")
 MATH = ("nvidia-cublas", "nvidia-cusparse", "nvidia-cusolver", "nvidia-curand", "nvidia-cufft")
-_CUDA = f"{CUDA_FOLDER}/"
-_PROGRAMS = (f"{_CUDA}bin/", f"{_CUDA}nvvm/bin/")
+_CUDA = "nvidia/cu13/"
+
+_CUDA_12 = "nvidia/cu12/"
+_SUFFIX_12 = "-cu12"
+TOOLKIT_12 = ("nvidia-cuda-nvcc", "nvidia-cuda-runtime", "nvidia-cuda-cccl", "nvidia-curand")
+"""Of CUDA 12 the index has no nvcc. clang's own header includes one of curand's."""
+FATBINARY_12 = "nvidia-cuda-nvcc==13.0.*"
+"""The oldest release whose wheel has a fatbinary, of which alone it is taken."""
+_TOOLKIT_FILE_12 = re.compile(
+    r"nvidia/(?:cuda_nvcc|cuda_runtime|cuda_cccl|curand)/"
+    r"(bin/ptxas|nvvm/libdevice/.+|include/(?!.*__init__\.py$).+|lib/libcudart\.so\.12)"
+)
+_MATH_FILE_12 = re.compile(r"nvidia/\w+/(include/(?!.*__init__\.py$).+)")
+
+_PROGRAMS = (f"{_CUDA}bin/", f"{_CUDA}nvvm/bin/", f"{_CUDA_12}bin/")
 
 
 @dataclass(frozen=True)
 class Recipe:
     """One kind of SDK. form: changes with the recipe, so that no tree of an older one passes for its.
 
-    wheels: asks the index for the newest that fit. takes: whether a file of them belongs to the SDK. finish: adds what
-    no wheel has; the names are all that are in the wheels. parts: whether so little is taken that parts are fetched.
+    wheels: asks the index for the newest that fit. place: where in the SDK a file of them goes, None where it does not
+    belong there. finish: adds what no wheel has; the names are all that are in the wheels. parts: whether so little is
+    taken that parts are fetched.
     """
 
     form: int
     wheels: Callable[[SdkName, Index], tuple[Found, ...]]
-    takes: Callable[[str], bool]
+    place: Callable[[str], str | None]
     finish: Callable[[Draft, Sequence[str], str], None]
     parts: bool = True
 
@@ -51,8 +67,8 @@ def _torch_wheels(name: SdkName, index: Index) -> tuple[Found, ...]:
     return (newest,)
 
 
-def _takes_torch(path: str) -> bool:
-    return path.startswith("torch/include/") or path == "torch/version.py"
+def _place_torch(path: str) -> str | None:
+    return path if path.startswith("torch/include/") or path == "torch/version.py" else None
 
 
 def _stub_torch(draft: Draft, names: Sequence[str], cpu: str) -> None:
@@ -66,8 +82,8 @@ def _toolkit_wheels(name: SdkName, index: Index) -> tuple[Found, ...]:
     return index.ask(tuple(f"{project}=={name.version}.*" for project in TOOLKIT), name.platform)
 
 
-def _takes_cuda(path: str) -> bool:
-    return path.startswith(_CUDA)
+def _place_cuda(path: str) -> str | None:
+    return path if path.startswith(_CUDA) else None
 
 
 def _link_cuda(draft: Draft, names: Sequence[str], _: str) -> None:
@@ -77,14 +93,40 @@ def _link_cuda(draft: Draft, names: Sequence[str], _: str) -> None:
         draft.link(library.partition(".so.")[0] + ".so", library.rpartition("/")[2])
 
 
+def _toolkit_wheels_12(name: SdkName, index: Index) -> tuple[Found, ...]:
+    wanted = _pinned(name, index, tuple(f"{project}{_SUFFIX_12}" for project in TOOLKIT_12))
+    return index.ask((*wanted, FATBINARY_12), name.platform)
+
+
+def _place_cuda_12(path: str) -> str | None:
+    """One tree of the several that wheels of CUDA 12 have."""
+    if path == f"{_CUDA}bin/fatbinary":
+        return f"{_CUDA_12}bin/{PROGRAM}"
+    found = _TOOLKIT_FILE_12.fullmatch(path)
+    return f"{_CUDA_12}{found[1]}" if found else None
+
+
+def _finish_cuda_12(draft: Draft, _: Sequence[str], __: str) -> None:
+    draft.add(f"{_CUDA_12}bin/fatbinary", translator(), program=True)
+    draft.link(f"{_CUDA_12}lib64", "lib")
+    draft.link(f"{_CUDA_12}lib/libcudart.so", "libcudart.so.12")
+
+
 def _math_wheels(name: SdkName, index: Index) -> tuple[Found, ...]:
-    """Those that belong to a release of the toolkit have numbers of their own: its metapackage tells them."""
+    return index.ask(_pinned(name, index, MATH), name.platform)
+
+
+def _math_wheels_12(name: SdkName, index: Index) -> tuple[Found, ...]:
+    return index.ask(_pinned(name, index, tuple(f"{project}{_SUFFIX_12}" for project in MATH)), name.platform)
+
+
+def _pinned(name: SdkName, index: Index, projects: Sequence[str]) -> tuple[str, ...]:
+    """Which of these belong to a release of the toolkit: many have numbers of their own, its metapackage tells them."""
     (kit,) = index.ask((f"cuda-toolkit=={name.version}.*",), name.platform)
     pins = dict(filter(None, map(_pin, kit.requires)))
-    missing = [project for project in MATH if project not in pins]
-    if missing:
+    if missing := [project for project in projects if project not in pins]:
         raise NotOfferedError(Problem(f"cuda-toolkit {kit.release} of the package index has no {', '.join(missing)}"))
-    return index.ask(tuple(f"{project}{pins[project]}" for project in MATH), name.platform)
+    return tuple(f"{project}{pins[project]}" for project in projects)
 
 
 def _pin(text: str) -> tuple[str, str] | None:
@@ -95,8 +137,13 @@ def _pin(text: str) -> tuple[str, str] | None:
     return found.name, str(found.specifier)
 
 
-def _takes_math(path: str) -> bool:
-    return path.startswith(f"{_CUDA}include/")
+def _place_math(path: str) -> str | None:
+    return path if path.startswith(f"{_CUDA}include/") else None
+
+
+def _place_math_12(path: str) -> str | None:
+    found = _MATH_FILE_12.fullmatch(path)
+    return f"{_CUDA_12}{found[1]}" if found else None
 
 
 def _nothing(_: Draft, __: Sequence[str], ___: str) -> None:
@@ -104,7 +151,18 @@ def _nothing(_: Draft, __: Sequence[str], ___: str) -> None:
 
 
 RECIPES: Mapping[str, Recipe] = {
-    "torch": Recipe(1, _torch_wheels, _takes_torch, _stub_torch),
-    "cuda": Recipe(1, _toolkit_wheels, _takes_cuda, _link_cuda, parts=False),
-    "cuda-math": Recipe(1, _math_wheels, _takes_math, _nothing),
+    "torch": Recipe(1, _torch_wheels, _place_torch, _stub_torch),
+    "cuda": Recipe(1, _toolkit_wheels, _place_cuda, _link_cuda, parts=False),
+    "cuda-math": Recipe(1, _math_wheels, _place_math, _nothing),
 }
+
+RECIPES_12: Mapping[str, Recipe] = {
+    "cuda": Recipe(1, _toolkit_wheels_12, _place_cuda_12, _finish_cuda_12),
+    "cuda-math": Recipe(1, _math_wheels_12, _place_math_12, _nothing),
+}
+"""Of CUDA 12, whose wheels have a folder each, and no nvcc: a toolkit for clang."""
+
+
+def recipe_of(name: SdkName) -> Recipe:
+    older = name.kind in RECIPES_12 and name.version.parts[0] == 12  # noqa: PLR2004 - the release itself
+    return (RECIPES_12 if older else RECIPES)[name.kind]
