@@ -6,6 +6,7 @@ import base64
 import hashlib
 import io
 import os
+import ssl
 import threading
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -120,6 +121,8 @@ class Served:
     asked: list[tuple[str, str | None, str | None]] = field(default_factory=list)
     url: str = ""
     user: str | None = None
+    busy: list[tuple[int, dict[str, str]]] = field(default_factory=list)  # answers before the first right one
+    said: dict[str, str] = field(default_factory=dict)  # headers of what is sent whole
     metadata: bool = True
     head: bool = True
     reached: threading.Event = field(default_factory=threading.Event)  # a file that is held was asked for
@@ -191,6 +194,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _file(self, path: str, content: bytes, part: str | None) -> None:
         way = self.served.ways.get(path, "")
+        if self.served.busy:
+            status, headers = self.served.busy.pop(0)
+            self._send(status, b"", headers)
+            return
         if way == "held":
             self.served.reached.set()
             self.served.go_on.wait(60)
@@ -205,7 +212,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif part and way.isdigit():
             self._send(int(way), b"")
         elif part is None or way in {"no ranges", "whole altered"}:
-            self._send(200, bytes(len(content)) if way == "whole altered" else content)
+            self._send(200, bytes(len(content)) if way == "whole altered" else content, self.served.said)
         else:
             self._part(way, self.served.parts.get(path, content), *map(int, part.removeprefix("bytes=").split("-")))
 
@@ -214,6 +221,8 @@ class _Handler(BaseHTTPRequestHandler):
         body, said = content[start : end + 1], f"bytes {start}-{end}/{len(content)}"
         if way == "another part":
             said = f"bytes {start + 1}-{end + 1}/{len(content)}"
+        elif way == "endless":
+            said = f"bytes {start}-{end}/{'9' * 5000}"
         elif way == "no word of it":
             said = ""
         elif way == "too little" and len(body) > 1:
@@ -236,13 +245,15 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
 
 
-def serve() -> Iterator[Served]:
+def serve(tls: ssl.SSLContext | None = None) -> Iterator[Served]:
     served = Served()
     handler = type("Handler", (_Handler,), {"served": served})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    if tls:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
-    served.url = f"http://127.0.0.1:{server.server_address[1]}"
+    served.url = f"{'https' if tls else 'http'}://127.0.0.1:{server.server_address[1]}"
     yield served
     served.go_on.set()
     server.shutdown()
@@ -281,6 +292,7 @@ class Told:
     settings: Settings = field(default_factory=Settings)
     newer: dict[str, tuple[Found, ...]] = field(default_factory=dict)  # where it is asked anew
     renewals: int = 0
+    slept_s: list[float] = field(default_factory=list)
 
     def ask(self, requirements: tuple[str, ...], _: str) -> tuple[Found, ...]:
         return tuple(self.found[requirement.partition("=")[0]][0] for requirement in requirements)
@@ -292,7 +304,7 @@ class Told:
     @property
     def maker(self) -> Maker:
         index: Any = self
-        return Maker(self.store, index, lambda: Transfer(self.settings), self.said.append)
+        return Maker(self.store, index, lambda: Transfer(self.settings, self.slept_s.append), self.said.append)
 
 
 @pytest.fixture

@@ -297,6 +297,12 @@ def test_settings_come_from_pip_and_netrc(tmp_path: Path) -> None:
     }
 
 
+def test_a_netrc_that_is_not_utf_8_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / ".netrc").write_bytes(b"machine x login a password p\xe9\n")
+    (tmp_path / ".netrc").chmod(0o600)
+    assert read_settings(pip_environment(tmp_path, "https://x/simple")).credentials == {}
+
+
 def test_the_last_of_several_settings_wins_and_that_of_another_verb_is_none() -> None:
     said = (
         ":env:.proxy='http://env'\nglobal.cert='/of-the-machine.pem'\nglobal.cert='/of-the-user.pem'\n"

@@ -22,7 +22,7 @@ from hubkernels.toolchain.sdk.make import Maker
 from hubkernels.toolchain.sdk.ranges import RangedFile
 from hubkernels.toolchain.sdk.store import SdkStore
 from hubkernels.toolchain.sdk.transfer import Transfer, read_settings
-from tests.conftest import Cli, SmallProject
+from tests.conftest import KEPT_CACHE, Cli, SmallProject
 from tests.sdk.test_builds import BARE
 from tests.toolchain.test_cuda import CudaProject
 
@@ -173,6 +173,89 @@ def test_a_package_for_cuda_is_built_without_nvcc_and_torch(
     if os.environ.get("HUBKERNELS_TEST_ALL"):
         ran = cli("check", "reproducible", tmp_path)
         assert ran.code == 0, ran.err
+
+
+FULL_TOML = """\
+[general]
+name = "cu-full"
+version = 1
+edition = 5
+license = "Apache-2.0"
+backends = ["cuda"]
+
+[general.cuda]
+minver = "13.0"
+maxver = "13.0"
+
+[torch]
+src = ["torch-ext/binding.cpp"]
+minver = "2.11"
+maxver = "2.11"
+
+[kernel.cuda]
+backend = "cuda"
+depends = ["torch"]
+cuda-capabilities = ["9.0"]
+src = ["csrc/add.cu"]
+"""
+
+FULL_CU = """\
+#include <ATen/cuda/CUDAContext.h>
+#include <ATen/core/Tensor.h>
+#include <c10/cuda/CUDAGuard.h>
+
+__global__ void add_kernel(float* y, int64_t n) {
+  int64_t i = blockIdx.x * 256l + threadIdx.x;
+  if (i < n) y[i] += 1;
+}
+
+void add(at::Tensor y) {
+  TORCH_CHECK(at::cuda::getCurrentDeviceProperties()->major > 0, "add: no device");
+  c10::cuda::CUDAGuard guard(y.device());
+  auto n = y.numel();
+  add_kernel<<<(n + 255) / 256, 256, 0, at::cuda::getCurrentCUDAStream()>>>(y.data_ptr<float>(), n);
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+"""
+
+FULL_BINDING = """\
+#include <torch/library.h>
+
+#include "registration.h"
+
+void add(at::Tensor y);
+TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, m) { m.def("add(Tensor(a!) y) -> ()"); }
+TORCH_LIBRARY_IMPL_EXPAND(TORCH_EXTENSION_NAME, CUDA, m) { m.impl("add", &add); }
+REGISTER_EXTENSION(TORCH_EXTENSION_NAME)
+"""
+
+
+@pytest.mark.skipif(not os.environ.get("HUBKERNELS_TEST_ALL"), reason="minutes: HUBKERNELS_TEST_ALL is not set")
+def test_a_package_with_torchs_own_headers_for_cuda_is_built_by_its_lock(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The full ABI: headers of just that torch, and those of the math libraries, which torch's include."""
+    monkeypatch.setenv("HUBKERNELS_TOOLCHAIN", "locked")
+    monkeypatch.setenv("HUBKERNELS_CACHE", KEPT_CACHE)
+    monkeypatch.setattr("hubkernels.build.pipeline.this_machine", lambda: BARE)
+    texts = {"build.toml": FULL_TOML, "csrc/add.cu": FULL_CU, "torch-ext/binding.cpp": FULL_BINDING}
+    for path, text in {**texts, "torch-ext/cu_full/__init__.py": ""}.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    built(tmp_path, cli)
+    tag = "torch211-cxx11-cu130-x86_64-linux"
+    pinned = {f"{sdk['kind']} {sdk['version']}": sdk["tree"] for sdk in locked_in(tmp_path)}
+    assert pinned.keys() == {"cuda 13.0", "cuda-math 13.0", "torch 2.11"}
+    (file,) = (tmp_path / "build/cu-full" / tag).glob("*.so")
+    note = json.loads((file.parent.parent / f"{tag}.build.json").read_text())["toolchain"]
+    assert {name: note.get(f"sdk {name}") for name in pinned} == pinned
+    assert read_archs(file) == {"9.0"}
+    library = read_library(file)
+    assert isinstance(library, Library)
+    assert {"libc10_cuda.so", "libtorch_cuda.so", "libcudart.so.13"} <= set(library.needed)
+    assert {"_ZN3c104cuda20getCurrentCUDAStreamEa", "_ZN2at4cuda26getCurrentDevicePropertiesEv"} <= {
+        symbol.name for symbol in library.undefined
+    }
 
 
 def locked_in(project: Path) -> list[dict[str, Any]]:

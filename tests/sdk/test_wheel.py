@@ -114,6 +114,29 @@ def test_a_member_too_large_for_any_wheel_is_refused_unread(monkeypatch: pytest.
         read_all(write_wheel("w", "1", {"w/a.h": bytes(1001)}))
 
 
+def test_a_record_too_large_for_any_wheel_is_refused_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hubkernels.toolchain.sdk.wheel._LARGEST_RECORD", 1000)
+    long = {f"w/{number}.h": b"" for number in range(50)}
+    with pytest.raises(DamagedWheelError, match=r"'w-1\.dist-info/RECORD' is \d+ bytes, more than any wheel"):
+        opened(write_wheel("w", "1", long))
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_what_is_packed_in_a_way_that_has_no_bound_is_refused(method: int) -> None:
+    """These give all that a piece unpacks to, however little of it was asked for."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", method) as archive:
+        archive.writestr("w-1.dist-info/RECORD", "w-1.dist-info/RECORD,,\n")
+    with pytest.raises(DamagedWheelError, match=r"'w-1\.dist-info/RECORD' is packed by method \d+"):
+        opened(buffer.getvalue())
+
+
+@pytest.mark.parametrize("names", [("w/a", "w/a/b.h"), ("w/a/b.h", "w/a"), ("w/a/b/c.h", "w/a")])
+def test_a_file_that_is_a_folder_too_is_refused(names: tuple[str, str]) -> None:
+    with pytest.raises(DamagedWheelError, match=r"'w/a' is a file and a folder"):
+        read_all(write_wheel("w", "1", dict.fromkeys(names, b"a")))
+
+
 @pytest.mark.parametrize("content", [b"", b"no zip at all", b"PK\5\6" + bytes(18)])
 def test_what_is_no_wheel_is_told(content: bytes) -> None:
     with pytest.raises(DamagedWheelError, match=r"w\.whl is damaged"):

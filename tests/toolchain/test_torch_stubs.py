@@ -33,6 +33,24 @@ at::Tensor twice(const at::Tensor& x) { TORCH_CHECK(x.dim() > 0, "no"); return a
 TORCH_LIBRARY(stubs, m) { m.def("twice(Tensor x) -> Tensor", &twice); }
 """
 
+FOR_CUDA = """\
+#include <ATen/ATen.h>
+namespace c10::cuda { c10::DeviceIndex current_device(); }
+namespace at::cuda { void* getCurrentDeviceProperties(); }
+extern "C" int aoti_torch_get_current_cuda_stream(int device, void** stream);
+at::Tensor properties(void** stream) {
+  TORCH_CHECK(aoti_torch_get_current_cuda_stream(c10::cuda::current_device(), stream) == 0, "no stream");
+  return at::from_blob(at::cuda::getCurrentDeviceProperties(), {1});
+}
+"""
+"""Its names of CUDA are declared by hand: headers that declare them ask for a toolkit, and a torch for CUDA."""
+
+STAND_INS = {
+    "libc10_cuda": "namespace c10::cuda { signed char current_device() { return 0; } }",
+    "libtorch_cuda": 'extern "C" int aoti_torch_get_current_cuda_stream(int, void**) { return 0; }\n'
+    "namespace at::cuda { void* getCurrentDeviceProperties() { return nullptr; } }",
+}
+
 LINKED = ("libtorch", "libtorch_cpu", "libc10")
 SYSTEM = ("-lstdc++", "-lm", "-lgcc_s", "-lc")  # before torch, as a build has them
 
@@ -65,8 +83,8 @@ def compile_with(torch: TorchSdk, folder: Path, text: str) -> Path:
     return folder / "x.o"
 
 
-def link(item: Path, libraries: Path, linker: str) -> Library:
-    words = [f"-l{name.removeprefix('lib')}" for name in LINKED]
+def link(item: Path, libraries: Path, linker: str, names: tuple[str, ...]) -> Library:
+    words = [f"-l{name.removeprefix('lib')}" for name in names]
     flags = ("-shared", "-nodefaultlibs", f"-fuse-ld={linker}", "-Wl,--no-as-needed,-z,now,-s")
     subprocess.run(["g++", *flags, item, *SYSTEM, f"-L{libraries}", *words, "-o", item.with_suffix(".so")], check=True)
     made = read_library(item.with_suffix(".so"))
@@ -74,15 +92,16 @@ def link(item: Path, libraries: Path, linker: str) -> Library:
     return made
 
 
-def hold(torch: TorchSdk, stubs: Path, item: Path, linker: str) -> None:
-    real, ours = link(item, torch.lib, linker), link(item, stubs, linker)
+def hold(libraries: Path, stubs: Path, item: Path, linker: str, names: tuple[str, ...] = LINKED) -> set[str]:
+    """The names of torch that are the same in both links."""
+    real, ours = link(item, libraries, linker, names), link(item, stubs, linker, names)
     assert ours.needed == real.needed
-    assert {f"{name}.so" for name in LINKED} <= set(ours.needed)
+    assert {f"{name}.so" for name in names} <= set(ours.needed)
     assert set(ours.undefined) == set(real.undefined)
-    installed = Installed(torch.lib)
+    installed = Installed(libraries)
     of_torch = {symbol.name for symbol in ours.undefined if not symbol.version and not symbol.weak}
-    assert len(of_torch) > 5
-    assert {name for name in of_torch if not installed.provider(name, [f"{each}.so" for each in LINKED])} == set()
+    assert {name for name in of_torch if not installed.provider(name, [f"{each}.so" for each in names])} == set()
+    return of_torch
 
 
 LINKERS = [
@@ -93,9 +112,39 @@ LINKERS = [
 
 @pytest.mark.parametrize("linker", LINKERS)
 def test_a_link_of_the_stable_abi_is_the_same(torch: TorchSdk, stubs: Path, tmp_path: Path, linker: str) -> None:
-    hold(torch, stubs, compile_with(torch, tmp_path, STABLE), linker)
+    assert len(hold(torch.lib, stubs, compile_with(torch, tmp_path, STABLE), linker)) > 5
 
 
 @pytest.mark.slow
 def test_a_link_of_the_full_abi_is_the_same(torch: TorchSdk, stubs: Path, tmp_path: Path) -> None:
-    hold(torch, stubs, compile_with(torch, tmp_path, FULL), "bfd")
+    assert len(hold(torch.lib, stubs, compile_with(torch, tmp_path, FULL), "bfd")) > 5
+
+
+def cuda_libraries(torch: TorchSdk, folder: Path) -> Path:
+    """torch's libraries, with stand-ins for those of CUDA where it has none."""
+    if (torch.lib / "libtorch_cuda.so").is_file():
+        return torch.lib
+    folder.mkdir()
+    for library in torch.lib.glob("*.so*"):
+        (folder / library.name).symlink_to(library)
+    for name, text in STAND_INS.items():
+        (folder / "stand_in.cpp").write_text(text)
+        made = ("-o", f"{name}.so", f"-Wl,-soname,{name}.so")
+        subprocess.run(["g++", "-shared", "-fPIC", *made, "stand_in.cpp"], cwd=folder, check=True)
+    return folder
+
+
+@pytest.mark.slow
+def test_a_link_with_the_libraries_for_cuda_is_the_same(torch: TorchSdk, stubs: Path, tmp_path: Path) -> None:
+    """With a torch for CUDA these are its own, else stand-ins.
+
+    Those show what a link makes of the stubs, but not that torch's libraries for CUDA go by these names and have these
+    symbols.
+    """
+    item = compile_with(torch, tmp_path, FOR_CUDA)
+    names = hold(cuda_libraries(torch, tmp_path / "cuda"), stubs, item, "bfd", TORCH_LIBRARIES)
+    assert names >= {
+        "aoti_torch_get_current_cuda_stream",
+        "_ZN3c104cuda14current_deviceEv",
+        "_ZN2at4cuda26getCurrentDevicePropertiesEv",
+    }

@@ -148,3 +148,13 @@ def test_an_environment_that_somebody_else_made_is_refused(tmp_path: Path) -> No
 def test_a_torch_is_used_when_it_imports_and_is_new_enough(tmp_path: Path, module: str, reason: str) -> None:
     (tmp_path / "torch.py").write_text(module, encoding="utf-8")
     assert bash(f"why_not_torch {sys.executable}", PYTHONPATH=str(tmp_path)).stdout == reason
+
+
+def test_shellcheck_looks_at_every_script_of_bash() -> None:
+    text = (REPOSITORY / "scripts/test").read_text(encoding="utf-8")
+    (looking,) = [line for line in text.splitlines() if "mapfile -t scripts" in line]
+    folders = {word.removesuffix("/*") for word in looking.rstrip(")").split() if word.endswith("/*")}
+    first = {path: path.read_bytes().partition(b"\n")[0] for path in REPOSITORY.glob("*/*") if path.is_file()}
+    of_bash = {path.parent.name for path, line in first.items() if line.startswith(b"#!") and b"bash" in line}
+    assert of_bash
+    assert of_bash <= folders

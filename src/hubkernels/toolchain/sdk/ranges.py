@@ -14,7 +14,8 @@ from typing import Any
 from hubkernels.errors import EnvironmentLacksError, InputError, Problem
 from hubkernels.host.files import disk_errors
 from hubkernels.model.size import size_text
-from hubkernels.toolchain.sdk.transfer import AnswerError, Transfer, shown
+from hubkernels.toolchain.sdk.index import without_secrets
+from hubkernels.toolchain.sdk.transfer import AnswerError, Transfer
 
 _BLOCK = 1 << 20
 _GAP = 256 << 10
@@ -24,6 +25,7 @@ _LONGEST = 8 << 20
 _TAIL = 256 << 10
 _TRIES = 2
 _PARTIAL = 206
+_PART = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})", re.ASCII)
 _TOLD_S = 1.0
 
 Tell = Callable[[str], None]
@@ -90,7 +92,7 @@ class RangedFile(io.RawIOBase):
                 raise NoRangesError(error.problems[0]) from error
             except (OSError, http.client.HTTPException) as error:
                 if not left:
-                    raise NoRangesError(Problem(f"{shown(self._url)} broke off: {error!r}")) from error
+                    raise NoRangesError(Problem(f"{without_secrets(self._url)} broke off: {error!r}")) from error
         raise AssertionError
 
     def _request(self, start: int, end: int) -> bytes:
@@ -106,14 +108,16 @@ class RangedFile(io.RawIOBase):
     def _check(self, response: Any, start: int, end: int) -> None:  # noqa: ANN401 - urllib's response
         """That this is the part that was asked for, of the same file as before."""
         if response.status != _PARTIAL:
-            raise NoRangesError(Problem(f"the server of {shown(self._url)} gives no parts of it"))
+            raise NoRangesError(Problem(f"the server of {without_secrets(self._url)} gives no parts of it"))
         said = response.headers.get("Content-Range", "")
-        found = re.fullmatch(r"bytes (\d+)-(\d+)/(\d+)", said)
-        if not found or (int(found[1]), int(found[2])) != (start, end - 1) or response.headers.get("Content-Encoding"):
-            raise NoRangesError(Problem(f"{shown(self._url)}: asked for bytes {start}-{end - 1}, got {said!r}"))
+        found = _PART.fullmatch(said)
+        encoding = _encoding(response)
+        if encoding or not found or (int(found[1]), int(found[2])) != (start, end - 1):
+            got = f"{said!r}{encoding and f' as {encoding!r}'}"
+            raise NoRangesError(Problem(f"{without_secrets(self._url)}: asked for bytes {start}-{end - 1}, got {got}"))
         size, mark = int(found[3]), response.headers.get("ETag")
         if self._size is not None and (size, mark) != (self._size, self._mark):
-            raise NoRangesError(Problem(f"{shown(self._url)} changed while it was read"))
+            raise NoRangesError(Problem(f"{without_secrets(self._url)} changed while it was read"))
         self._size, self._mark = size, mark
 
 
@@ -134,32 +138,48 @@ def fetch_whole(url: str, target: Path, sha256: str, transfer: Transfer, tell: T
     """Write a file of a server to disk, whole and with these bytes, or raise and leave none."""
     for left in reversed(range(_TRIES)):
         try:
-            digest = _stream(url, target, transfer, tell)
+            digest, encoding = _stream(url, target, transfer, tell)
             break
         except (ConnectionError, TimeoutError, http.client.HTTPException) as error:
             target.unlink(missing_ok=True)
             if not left:
                 hint = "run again: nothing half-written was kept"
-                raise EnvironmentLacksError(Problem(f"{shown(url)} broke off: {error!r}", hint=hint)) from error
+                raise EnvironmentLacksError(
+                    Problem(f"{without_secrets(url)} broke off: {error!r}", hint=hint)
+                ) from error
     if digest != sha256:
         target.unlink(missing_ok=True)
-        raise other_bytes(target.name, sha256, digest)
+        raise other_bytes(target.name, sha256, digest, encoding)
 
 
-def other_bytes(file: str, expected: str, found: str) -> InputError:
-    """The error for a wheel that is not the one that was promised."""
-    return InputError(
-        Problem(
-            f"{file} has other bytes than it must have\n  expected sha256 {expected}\n  found    sha256 {found}",
-            hint="whoever serves this file altered it, or serves another one under its name; nothing of it was kept",
-        )
+def other_bytes(file: str, expected: str, found: str, encoding: str = "") -> InputError:
+    """The error for a wheel that is not the one that was promised. encoding: how the server says that it sends it."""
+    why = (
+        f"the server sends it as {encoding!r}, and was asked not to: ask another index, or without what stands between"
+        if encoding
+        else "whoever serves this file altered it, or serves another one under its name"
     )
+    what = f"{file} has other bytes than it must have\n  expected sha256 {expected}\n  found    sha256 {found}"
+    return InputError(Problem(what, hint=f"{why}; nothing of it was kept"))
 
 
-def _stream(url: str, target: Path, transfer: Transfer, tell: Tell) -> str:
+def _encoding(response: Any) -> str:  # noqa: ANN401 - urllib's response
+    """What the server says that the bytes are beside themselves; nothing, as it was asked to."""
+    said = str(response.headers.get("Content-Encoding", "")).strip()
+    return "" if said == "identity" else said
+
+
+def _length(response: Any) -> int:  # noqa: ANN401 - urllib's response
+    """How many bytes will come; 0 where nothing sensible tells."""
+    said = response.headers.get("Content-Length", "")
+    return int(said) if re.fullmatch(r"[0-9]{1,18}", said) else 0
+
+
+def _stream(url: str, target: Path, transfer: Transfer, tell: Tell) -> tuple[str, str]:
+    """The SHA-256 of what came, and how the server says that it is encoded."""
     digest, received, told = hashlib.sha256(), 0, time.monotonic()
     with transfer.open(url, {}) as response, disk_errors(target), target.open("wb") as file:
-        total = int(response.headers.get("Content-Length") or 0)
+        total, encoding = _length(response), _encoding(response)
         while block := _read(response):
             digest.update(block)
             file.write(block)
@@ -169,7 +189,7 @@ def _stream(url: str, target: Path, transfer: Transfer, tell: Tell) -> str:
                 tell(f"{target.name}: {size_text(received)}" + (f" of {size_text(total)}" if total else ""))
     if total and received != total:
         raise http.client.IncompleteRead(b"", total - received)
-    return digest.hexdigest()
+    return digest.hexdigest(), encoding
 
 
 def _read(response: Any) -> bytes:  # noqa: ANN401 - urllib's response

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import ast
 import base64
+import contextlib
 import http.client
 import netrc
 import re
 import ssl
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -25,7 +30,18 @@ _LINE = re.compile(r"^(global|install|:env:)\.([\w-]+)=(.+)$", re.MULTILINE)
 _SECTIONS = ("global", "install", ":env:")  # of what `pip install` reads, the last one wins
 _TIMEOUT_S = 60.0
 _UNAUTHORIZED = (401, 403, 407)
+_BUSY = (429, 500, 502, 503, 504)
+_TRIES = 4
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 _PORTS = {"http": 80, "https": 443}
+_BUNDLE_OF_PIP = "from pip._vendor import certifi; print(certifi.where())"
+_FILES_OF_SYSTEMS = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/cert.pem",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+)
+"""Where systems have certificates: for an OpenSSL that was built to look elsewhere, as pip does."""
 
 
 class GoneError(EnvironmentLacksError):
@@ -38,9 +54,13 @@ class AnswerError(EnvironmentLacksError):
 
 @dataclass(frozen=True)
 class Settings:
-    """What of pip's configuration decides a transfer. credentials: by host and port, as ``user:password``."""
+    """What of pip's configuration decides a transfer. credentials: by host and port, as ``user:password``.
+
+    certificates: a file, or a folder as OpenSSL has them. bundle: those that pip brings, where none are set.
+    """
 
     certificates: str | None = None
+    bundle: str | None = None
     proxy: str | None = None
     trusted: frozenset[str] = frozenset()
     credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -58,13 +78,19 @@ def read_settings(environment: Mapping[str, str], start: Callable[..., Finished]
         for text in said.get(name, ())
         for word in text.split()
     ]
-    bundle = environment.get("REQUESTS_CA_BUNDLE") or environment.get("CURL_CA_BUNDLE")
+    certificates = environment.get("REQUESTS_CA_BUNDLE") or environment.get("CURL_CA_BUNDLE")
+    certificates = said.get("cert", [certificates])[-1]
     return Settings(
-        certificates=said.get("cert", [bundle])[-1],
+        certificates=certificates,
+        bundle=None if certificates else _bundle(environment, start),
         proxy=said.get("proxy", [None])[-1],
         trusted=frozenset(word for text in said.get("trusted-host", ()) for word in text.split()),
         credentials={**dict(_netrc(environment)), **dict(_userinfo(pages))},
     )
+
+
+def _bundle(environment: Mapping[str, str], start: Callable[..., Finished]) -> str | None:
+    return start((sys.executable, "-c", _BUNDLE_OF_PIP), env=environment).output.strip() or None
 
 
 def _literal(value: str) -> str:
@@ -86,7 +112,7 @@ def _netrc(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     path = environment.get("NETRC") or Path(environment.get("HOME", "/"), ".netrc")
     try:
         hosts = netrc.netrc(str(path)).hosts
-    except (OSError, netrc.NetrcParseError):
+    except (OSError, ValueError, netrc.NetrcParseError):  # ValueError: it is not UTF-8
         return
     for host, (login, _, password) in hosts.items():
         yield host, f"{login}:{password}"
@@ -97,34 +123,37 @@ def _host(url: str) -> str:
     return f"{parts.hostname}:{parts.port or _PORTS.get(parts.scheme)}"
 
 
-def shown(url: str) -> str:
-    """An address as messages may have it."""
-    return without_secrets(url)
-
-
 class Transfer:
-    """Opens addresses of http and https."""
+    """Opens addresses of http and https. A server that says that it is busy is asked again, after a pause."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, sleep: Callable[[float], None] = time.sleep) -> None:
         self._settings = settings
-        self._openers: dict[bool, urllib.request.OpenerDirector] = {}
+        self._sleep = sleep
 
     def open(self, url: str, headers: Mapping[str, str]) -> Any:  # noqa: ANN401 - urllib's response has several types
         """The response. Raises GoneError, or EnvironmentLacksError with the reason."""
-        plain, _, _ = url.partition("#")
-        request = urllib.request.Request(_without_user(plain), headers={"Accept-Encoding": "identity", **headers})  # noqa: S310 - the opener has two schemes
-        self._authorize(request)
+        for asked in range(1, _TRIES + 1):
+            try:
+                return self._open(url, {"Accept-Encoding": "identity", **headers})
+            except urllib.error.HTTPError as error:  # noqa: PERF203 - each try is a request
+                error.close()
+                if error.code not in _BUSY or asked == _TRIES:
+                    raise _refused(url, error) from error
+                self._sleep(_pause_s(error.headers.get("Retry-After", ""), asked))
+        raise AssertionError
+
+    def _open(self, url: str, headers: Mapping[str, str]) -> Any:  # noqa: ANN401 - as above
         try:
-            return self._opener(url).open(request, timeout=_TIMEOUT_S)
-        except urllib.error.HTTPError as error:
-            error.close()
-            raise _refused(url, error) from error
+            request = urllib.request.Request(_without_user(url.partition("#")[0]), headers=dict(headers))  # noqa: S310 - the opener has two schemes
+            self._authorize(request)
+            return self._opener.open(request, timeout=_TIMEOUT_S)
+        except urllib.error.HTTPError:
+            raise
         except (OSError, http.client.HTTPException, ValueError) as error:
             reason = getattr(error, "reason", None) or error
-            hint = "is there a network? proxy and certificates are those of `pip config list`"
-            raise EnvironmentLacksError(
-                Problem(f"cannot fetch {shown(url)}: {without_secrets(str(reason))}", hint=hint)
-            ) from error
+            hint = "is there a network? proxy and certificates are pip's: `pip config list`"
+            what = f"cannot fetch {without_secrets(url)}: {without_secrets(str(reason))}"
+            raise EnvironmentLacksError(Problem(what, hint=hint)) from error
 
     def _authorize(self, request: urllib.request.Request) -> None:
         """Credentials of the very host: a redirect to another one does not get them."""
@@ -134,30 +163,55 @@ class Transfer:
             word = base64.b64encode(known.encode()).decode()
             request.add_unredirected_header("Authorization", f"Basic {word}")
 
-    def _opener(self, url: str) -> urllib.request.OpenerDirector:
-        host = _host(url)
-        trusted = bool({host, host.rpartition(":")[0]} & self._settings.trusted)
-        if trusted not in self._openers:
-            self._openers[trusted] = self._new_opener(trusted=trusted)
-        return self._openers[trusted]
-
-    def _new_opener(self, *, trusted: bool) -> urllib.request.OpenerDirector:
-        context = ssl.create_default_context(cafile=self._settings.certificates)
-        if trusted:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
+    @cached_property
+    def _opener(self) -> urllib.request.OpenerDirector:
         proxy = self._settings.proxy
         opener = urllib.request.OpenerDirector()
         for handler in (
             urllib.request.ProxyHandler({"http": proxy, "https": proxy} if proxy else None),
+            urllib.request.UnknownHandler(),
             urllib.request.HTTPHandler(),
-            urllib.request.HTTPSHandler(context=context),
+            _Https(self._settings),
             urllib.request.HTTPDefaultErrorHandler(),
             urllib.request.HTTPErrorProcessor(),
             _Redirects(self._authorize),
         ):
             opener.add_handler(handler)
         return opener
+
+
+class _Https(urllib.request.AbstractHTTPHandler):
+    """HTTPS that asks for each host, of a redirect too, whether its certificate counts."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        self._settings = settings
+
+    https_request = urllib.request.AbstractHTTPHandler.do_request_
+
+    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        host = _host(request.full_url)
+        trusted = {host, host.rpartition(":")[0]} & self._settings.trusted
+        return self.do_open(http.client.HTTPSConnection, request, context=self._blind if trusted else self._checking)
+
+    @cached_property
+    def _checking(self) -> ssl.SSLContext:
+        if place := self._settings.certificates:
+            with _reading(place):
+                folder = Path(place).is_dir()
+                return ssl.create_default_context(capath=place if folder else None, cafile=None if folder else place)
+        context = ssl.create_default_context()
+        for file in filter(None, (self._settings.bundle, _file_of_system())):
+            with _reading(file):
+                context.load_verify_locations(file)
+        return context
+
+    @cached_property
+    def _blind(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        return context
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
@@ -167,10 +221,28 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, req, fp, code, msg, headers, newurl):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, PLR0913, PLR0917 - as urllib has it
         if urlsplit(req.full_url).scheme == "https" and urlsplit(newurl).scheme != "https":
             raise urllib.error.URLError("it redirects from https to http")
-        following = super().redirect_request(req, fp, code, msg, headers, newurl)
+        following = super().redirect_request(req, fp, code, msg, headers, _without_user(newurl))
         if following:
             self._authorize(following)
         return following
+
+
+@contextlib.contextmanager
+def _reading(certificates: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        what = f"the certificates in {certificates} cannot be read: {error.strerror or error}"
+        hint = "the place is that of `cert` in `pip config list`, else of REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE"
+        raise EnvironmentLacksError(Problem(what, hint=hint)) from error
+
+
+def _file_of_system() -> str | None:
+    """Certificates of the system, where OpenSSL knows of none."""
+    known = ssl.get_default_verify_paths()
+    if known.cafile or (known.capath and any(Path(known.capath).iterdir())):
+        return None
+    return next((file for file in _FILES_OF_SYSTEMS if Path(file).is_file()), None)
 
 
 def _without_user(url: str) -> str:
@@ -179,7 +251,7 @@ def _without_user(url: str) -> str:
 
 
 def _refused(url: str, error: urllib.error.HTTPError) -> EnvironmentLacksError:
-    what = f"cannot fetch {shown(url)}: the server answers {error.code} {without_secrets(str(error.reason))}"
+    what = f"cannot fetch {without_secrets(url)}: the server answers {error.code} {without_secrets(str(error.reason))}"
     if error.code in {404, 410}:
         hint = "what pip told may be out of date: run again, `toolchain lock` with --update"
         return GoneError(Problem(what, hint=hint))
@@ -188,3 +260,14 @@ def _refused(url: str, error: urllib.error.HTTPError) -> EnvironmentLacksError:
             Problem(what, hint="credentials are taken from pip's index addresses and ~/.netrc: is the right one there?")
         )
     return AnswerError(Problem(what, hint="run again later"))
+
+
+def _pause_s(said: str, asked: int) -> float:
+    """How long to wait: what the server says, else twice as long each time; never long."""
+    if re.fullmatch("[0-9]+", said):
+        return min(float(said), _LONGEST_PAUSE_S)
+    try:
+        left_s = (parsedate_to_datetime(said) - datetime.now(timezone.utc)).total_seconds()
+    except (ValueError, TypeError, IndexError, OverflowError):
+        left_s = _FIRST_PAUSE_S * 2 ** (asked - 1)
+    return min(max(left_s, 0.0), _LONGEST_PAUSE_S)

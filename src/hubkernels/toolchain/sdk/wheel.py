@@ -11,7 +11,7 @@ import stat
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO
 
 from hubkernels.errors import InputError, Problem
@@ -19,6 +19,12 @@ from hubkernels.toolchain.sdk.ranges import RangedFile
 
 _LARGEST = 4 << 30
 """All that is taken of one wheel, unpacked: ten times the largest there is."""
+
+_LARGEST_RECORD = 64 << 20
+"""Fifty times that of torch, which has ten thousand files."""
+
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""How members of wheels are packed. Of the other ways zipfile unpacks more than it is asked for, without a bound."""
 
 _DAMAGE = (
     zipfile.BadZipFile,
@@ -49,7 +55,8 @@ class OpenWheel:
             self._zip = zipfile.ZipFile(file)
         self._twice = set(_repeated([info.filename for info in self._zip.infolist()]))
         self._members = {info.filename: info for info in self._zip.infolist()}
-        text = self._content(self._members[self._record_name()])
+        self._folders = set(_folders(self._members))
+        text = self._content(self._record())
         self.record = hashlib.sha256(text).hexdigest()
         self._hashes = self._parse(text)
 
@@ -75,11 +82,14 @@ class OpenWheel:
         for info in infos:
             yield info.filename, self._checked(info)
 
-    def _record_name(self) -> str:
+    def _record(self) -> zipfile.ZipInfo:
         found = [name for name in self._members if name.endswith(".dist-info/RECORD") and name.count("/") == 1]
         if len(found) != 1 or found[0] in self._twice:
             raise self._damaged(f"a wheel has one RECORD, this one has {len(found)}")
-        return found[0]
+        record = self._members[found[0]]
+        if record.file_size > _LARGEST_RECORD:
+            raise self._damaged(f"{found[0]!r} is {record.file_size} bytes, more than any wheel has")
+        return record
 
     def _parse(self, text: bytes) -> dict[str, tuple[str, str]]:
         with self._damage():
@@ -96,18 +106,17 @@ class OpenWheel:
             raise self._damaged(f"{info.filename!r} {why}")
 
     def _why_refused(self, info: zipfile.ZipInfo) -> str | None:
-        if not is_inside(info.filename):
-            return "leads out of the folder that it is unpacked to"
-        if info.filename in self._twice:
-            return "is in it twice"
-        if stat.S_ISLNK(info.external_attr >> 16):
-            return "is a link"
-        if info.flag_bits & _ENCRYPTED:
-            return "is encrypted"
-        listed = self._hashes.get(info.filename)
-        if listed is None or not listed[0].startswith("sha256="):
-            return "is not in its RECORD with a sha256"
-        return None if listed[1] == str(info.file_size) else f"is {info.file_size} bytes, its RECORD says {listed[1]}"
+        listed = self._hashes.get(info.filename, ("", ""))
+        rules = (
+            (not is_inside(info.filename), "leads out of the folder that it is unpacked to"),
+            (info.filename in self._twice, "is in it twice"),
+            (info.filename in self._folders, "is a file and a folder"),
+            (stat.S_ISLNK(info.external_attr >> 16), "is a link"),
+            (info.flag_bits & _ENCRYPTED, "is encrypted"),
+            (not listed[0].startswith("sha256="), "is not in its RECORD with a sha256"),
+            (listed[1] != str(info.file_size), f"is {info.file_size} bytes, its RECORD says {listed[1]}"),
+        )
+        return next((why for holds, why in rules if holds), None)
 
     def _checked(self, info: zipfile.ZipInfo) -> bytes:
         content = self._content(info)
@@ -118,6 +127,8 @@ class OpenWheel:
         return content
 
     def _content(self, info: zipfile.ZipInfo) -> bytes:
+        if info.compress_type not in _METHODS:
+            raise self._damaged(f"{info.filename!r} is packed by method {info.compress_type}, as no wheel is")
         with self._damage(info.filename), self._zip.open(info) as member:
             content = member.read(info.file_size + 1)
             if len(content) != info.file_size:
@@ -147,3 +158,14 @@ def _repeated(names: Sequence[str]) -> Iterator[str]:
         if name in seen:
             yield name
         seen.add(name)
+
+
+def _folders(names: Iterable[str]) -> Iterator[str]:
+    """Each folder that a name lies in, once or oftener."""
+    seen: set[str] = set()
+    for name in names:
+        above = name.rpartition("/")[0]
+        while above and above not in seen:
+            seen.add(above)
+            yield above
+            above = above.rpartition("/")[0]
