@@ -20,8 +20,8 @@ from hubkernels.model.sdk import lock_text
 from hubkernels.model.size import size_text
 from hubkernels.model.variant import NoarchVariant, Platform, Variant
 from hubkernels.model.version import Version
-from hubkernels.toolchain.sdk.wanted import wanted_sdks
-from tests.conftest import Cli, SmallProject
+from hubkernels.toolchain.sdk.wanted import Wanted, wanted_sdks, without_clang
+from tests.conftest import CPU_VARIANT, Cli, SmallProject
 from tests.sdk.conftest import Served, pip_environment, torch_wheel
 
 TORCH_FILE = "torch-2.10.0-3-cp313-cp313-manylinux_2_28_x86_64.whl"
@@ -100,13 +100,12 @@ def test_what_the_index_lacks_is_left_out_and_told(project: SmallProject, served
     told = json.loads(done.out)
     assert told["added"] == ["cuda 13.0 for x86_64-linux", "torch 2.10 for x86_64-linux"]
     releases = [str(row.version) for row in load_variant_table() if row.backend.name == "cuda"]
-    asked = {release: "cuda-toolkit" if release < "13" else "nvidia-cuda-nvcc" for release in releases}
-    wanted = [
-        f"cuda {release} for {HERE}: the package index has no {project}=={release}.*"
-        for release, project in asked.items()
-        if release != "13.0"
+    of_clang = ", ".join(release for release in releases if release < "13")
+    lacking = [release for release in releases if release > "13.0"]
+    assert [line.partition(";")[0] for line in told["left-out"]] == [
+        f"cuda {of_clang}: no index has its nvcc",
+        *(f"cuda {each} for {HERE}: the package index has no nvidia-cuda-nvcc=={each}.*" for each in lacking),
     ]
-    assert [line.partition(";")[0] for line in told["left-out"]] == wanted
     assert told["left-out"][-1].endswith("; it has 13.0.88")
     assert [len(sdk["wheels"]) for sdk in told["sdks"]] == [5, 1]
 
@@ -324,3 +323,21 @@ def test_the_stable_abi_needs_no_math_headers_and_python_alone_needs_nothing() -
         *("cuda 13.0", "cuda 13.2", "cuda-math 13.0", "torch 2.10", "torch 2.12"),
     ]
     assert found.left_out == ("rocm: no SDK of it is made here",)
+
+
+def test_what_clang_compiles_with_is_wanted_where_it_is_named_or_locked() -> None:
+    variants = [variant("2.10", "cuda", release, stable=True) for release in ("12.6", "12.8", "13.0")]
+    every = wanted_sdks(variants, HERE)
+    older, other, newer, torch = every.names
+    told = "cuda {}: no index has its nvcc; `toolchain lock --variant TAG` pins what clang compiles with"
+    assert without_clang(every, ()) == Wanted((newer, torch), str(HERE), (told.format("12.6, 12.8"),))
+    assert without_clang(every, (older,)) == Wanted((older, newer, torch), str(HERE), (told.format("12.8"),))
+    assert without_clang(every, (older, other)) == every
+
+
+def test_a_variant_that_is_named_is_pinned_for_and_the_others_stay(project: SmallProject, cli: Cli) -> None:
+    assert cli("toolchain", "lock", "--variant", CPU_VARIANT, "-C", project.root).code == 0
+    assert [sdk["version"] for sdk in lock_of(project)] == ["2.10"]
+    refused = cli("toolchain", "lock", "--variant", "torch-cpux", "-C", project.root)
+    assert refused.code == 2
+    assert "no SDK is asked for by torch-cpux" in refused.err

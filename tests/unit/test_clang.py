@@ -72,7 +72,8 @@ def test_clang_is_not_looked_for_where_nothing_of_the_release_is_pinned() -> Non
 
     nothing = Programs(lambda: None, lambda _: None, lambda _: (), lambda: None, never, never)  # type: ignore[arg-type]
     assert reasons(select(PACKAGE, ROWS, supply("torch 2.10", programs=nothing)), CU126) == (
-        "there is no nvcc in CUDA_HOME, CUDA_PATH, PATH or /usr/local/cuda, and toolchain.lock pins none",
+        "there is no nvcc in CUDA_HOME, CUDA_PATH, PATH or /usr/local/cuda; clang does it, with what "
+        f"`kernel-builder toolchain lock --variant {CU126}` pins",
     )
 
 

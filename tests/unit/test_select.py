@@ -324,7 +324,7 @@ def test_a_pinned_torch_is_of_just_its_release_and_the_installed_one_the_last_re
         ),
         (
             pinned_nvcc("13.1"),
-            "the nvcc 13.0 that toolchain.lock pins does not run, in /13.0: `kernel-builder",
+            "the nvcc 13.0 that toolchain.lock pins does not run, in /13.0/nvidia/cu13: `",
         ),
     ],
 )
@@ -344,7 +344,8 @@ def test_toolkits_stand_beside_one_another_each_for_its_own_release() -> None:
     found = [mixed.nvcc(Version((13, minor))) for minor in (0, 2)]
     assert [nvcc.path for nvcc in found if nvcc] == ["/13.0/nvidia/cu13/bin/nvcc", "/opt/cuda/bin/nvcc"]
     assert reasons(decisions, CU130.replace("cu130", "cu126")) == (
-        "needs nvcc 12.6; /opt/cuda/bin/nvcc is nvcc 13.2, and toolchain.lock pins none",
+        "needs nvcc 12.6; /opt/cuda/bin/nvcc is nvcc 13.2; clang does it, with what "
+        "`kernel-builder toolchain lock --variant torch-stable-abi210-cu126-x86_64-linux` pins",
     )
 
 

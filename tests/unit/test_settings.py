@@ -41,7 +41,10 @@ def test_the_reason_names_the_figures_and_the_options() -> None:
 
 
 def test_one_step_is_never_limited() -> None:
-    assert limit_jobs(Settings(16, 0), [usual_need(stable_abi=False)]) == (1, None)
+    allowed, why = limit_jobs(Settings(16, GB), [usual_need(stable_abi=False)])
+    assert allowed == 1
+    assert why is not None
+    assert "takes up to 2.5 GB, and 1.0 GB of memory may be used: it runs alone, and may be ended for it" in why
 
 
 def test_a_source_for_nvcc_may_include_all_of_torch_s_headers() -> None:

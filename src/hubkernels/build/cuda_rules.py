@@ -7,7 +7,7 @@ from collections.abc import Callable
 from hubkernels.build.archs import takes_part, why_unknown_to
 from hubkernels.build.supply import Supply
 from hubkernels.model.project import Package
-from hubkernels.model.sdk import LOCK
+from hubkernels.model.sdk import FIRST_NVCC, LOCK
 from hubkernels.model.variant import Variant
 from hubkernels.model.version import Version
 from hubkernels.toolchain import clang
@@ -39,24 +39,31 @@ def _nvcc_is_here(package: Package, variant: Variant, supply: Supply, release: V
         return None
     nvcc = supply.nvcc(release)
     if nvcc is None:
-        return _why_no_nvcc(release, supply)
+        return _why_no_nvcc(variant, release, supply)
     if variant.platform != supply.machine.platform:
         return None
     if nvcc.release.minor != release:
-        return _why_another(nvcc, release, supply)
+        return _why_another(nvcc, variant, release, supply)
     return why_unknown_to(package, variant, supply.codes(nvcc)) or _why_no_host(nvcc, supply.compiler())
 
 
-def _why_no_nvcc(release: Version, supply: Supply) -> str:
+def _why_no_nvcc(variant: Variant, release: Version, supply: Supply) -> str:
     if supply.takes_pinned(release):
         return f"the nvcc {release} that {LOCK} pins does not run, in {supply.toolkit(release)}: {_NOT_RUN}"
-    return f"there is no nvcc in CUDA_HOME, CUDA_PATH, PATH or {USUAL}{supply.pinned.lacking}"
+    return f"there is no nvcc in CUDA_HOME, CUDA_PATH, PATH or {USUAL}{_lacking(variant, release, supply)}"
 
 
-def _why_another(nvcc: Nvcc, release: Version, supply: Supply) -> str:
+def _why_another(nvcc: Nvcc, variant: Variant, release: Version, supply: Supply) -> str:
     if supply.takes_pinned(release):
         return f"the tree of cuda {release} in {LOCK} has nvcc {nvcc.release}: `kernel-builder toolchain lock --update`"
-    return f"needs nvcc {release}; {nvcc.path} is nvcc {nvcc.release}{supply.pinned.lacking}"
+    return f"needs nvcc {release}; {nvcc.path} is nvcc {nvcc.release}{_lacking(variant, release, supply)}"
+
+
+def _lacking(variant: Variant, release: Version, supply: Supply) -> str:
+    """What the lock lacks. What clang compiles with it has where that was asked for by name."""
+    if release >= FIRST_NVCC or not supply.pinned.lacking:
+        return supply.pinned.lacking
+    return f"; clang does it, with what `kernel-builder toolchain lock --variant {variant.tag}` pins"
 
 
 def _clang_is_here(package: Package, variant: Variant, supply: Supply, release: Version) -> str | None:

@@ -26,11 +26,12 @@ from hubkernels.host.machine import this_machine
 from hubkernels.model.artifact import Artifact
 from hubkernels.model.plan import BuildPlan
 from hubkernels.model.project import Package, Project
+from hubkernels.model.sdk import SdkName
 from hubkernels.model.variant import AnyVariant, Decisions, Variant
 from hubkernels.toolchain.compiler import compiler_environment
 from hubkernels.toolchain.cpu import Toolchain
 from hubkernels.toolchain.sdk.pinned import Pinned
-from hubkernels.toolchain.sdk.wanted import Wanted, wanted_sdks
+from hubkernels.toolchain.sdk.wanted import Wanted, wanted_sdks, without_clang
 
 
 class Builder:
@@ -67,12 +68,20 @@ class Builder:
         self.sdks = replace(self.sdks, lock=lock, others=(*stores, *self.sdks.others))
         self.planner.pin(self.sdks.pinned())
 
-    def wanted(self, packages: Iterable[Package], tags: Collection[str] = ()) -> Wanted:
-        """The SDKs of the variants that packages declare, built here or not, or of those with a tag."""
+    def wanted(
+        self, packages: Iterable[Package], tags: Collection[str] = (), there: Collection[SdkName] = ()
+    ) -> Wanted:
+        """The SDKs of the variants that packages declare, built here or not, or of those with a tag.
+
+        there: what is locked.
+        """
         decisions = [self.decide(package) for package in packages]
         variants = [variant for each in decisions for variant in each.accepted]
         variants += [each.variant for decided in decisions for each in decided.rejected if not each.of_package]
-        return wanted_sdks([each for each in variants if not tags or each.tag in tags], self.machine.platform)
+        if tags:
+            named = [each for each in variants if each.tag in tags]
+            return wanted_sdks(named, self.machine.platform)
+        return without_clang(wanted_sdks(variants, self.machine.platform), there)
 
     def tools(self, variant: AnyVariant | None = None) -> Toolchain:
         return self.planner.tools(variant)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hubkernels.cli.console import columns, note, say, say_json
-from hubkernels.cli.options import HERE, Json, Packages, ProjectFolder, open_readable, settings
+from hubkernels.cli.options import HERE, Json, Packages, ProjectFolder, Variants, open_readable, settings
 from hubkernels.errors import CheckFailedError, InputError, Problem
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ File = Annotated[Path, typer.Argument(metavar="FILE", help="The file.")]
 def lock(
     packages: Packages = None,
     project: ProjectFolder = HERE,
+    variant: Variants = None,
     update: Annotated[
         bool, typer.Option("--update", help="Ask for the newest of all, also of what is locked.")
     ] = False,
@@ -36,15 +37,19 @@ def lock(
 ) -> None:
     """Pin what the project's variants are built with in toolchain.lock: what is there stays, what lacks is added."""
     builder, target = open_readable(project, packages, settings(toolchain="system"))  # a lock may be beyond reading
-    sdks, wanted = builder.sdks, builder.wanted(target.packages)
-    there = sdks.there(anew=update)
+    sdks, there = builder.sdks, builder.sdks.there(anew=update)
+    wanted = builder.wanted(target.packages, tuple(variant or ()), there)
+    if variant and not wanted.names:
+        hint = "`kernel-builder list-variants` tells the variants of a package"
+        raise InputError(Problem(f"no SDK is asked for by {', '.join(variant)}", str(project), hint))
     made, left_out = sdks.add([name for name in wanted.names if update or name not in there], anew=update)
     added = {sdk.name: sdk for sdk in made}
 
     def changed(now: Sdks) -> Sdks:
         if not update:
             return {**added, **now}
-        others = (name for name in now if packages or name in wanted.names or name.platform != wanted.platform)
+        some = packages or variant
+        others = (name for name in now if some or name in wanted.names or name.platform != wanted.platform)
         return {**{name: now[name] for name in others}, **added}
 
     found = sdks.write(changed, anew=update)
