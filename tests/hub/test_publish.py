@@ -301,6 +301,64 @@ def test_a_dirty_tree_is_refused_but_on_request(serve: Serve, project: Path, pub
     assert done(publish(hub, project, "--json"))["status"] == "uploaded", "now clean: that is another provenance"
 
 
+@pytest.mark.parametrize(
+    ("why", "said", "way_out"),
+    [
+        ("owner", "dubious ownership in repository", "`git config --global --add safe.directory {project}`"),
+        ("index", "index file", "`git -C {project} status` tells the same"),
+        ("no git", "cannot start git", "install git"),
+        ("no commit", "ambiguous argument 'HEAD'", "it has no commit yet: commit the sources"),
+    ],
+)
+def test_where_git_fails_in_a_checkout_nothing_passes_as_clean(  # noqa: PLR0913, PLR0917 - fixtures and cases
+    serve: Serve, project: Path, publish: Publish, why: str, said: str, way_out: str
+) -> None:
+    """It passed as what is in no checkout: a changed file was published, and the warning told to commit it."""
+    source = project / "torch-ext/my_table/op.py"
+    source.write_text(f"{source.read_text()}# new\n", encoding="utf-8")
+    variables = {
+        "owner": {"GIT_TEST_ASSUME_DIFFERENT_OWNER": "1"},
+        "no git": {"PATH": str(project / "nothing")},
+    }.get(why, {})
+    if why == "index":
+        (project / ".git/index").write_text("garbage", encoding="utf-8")
+    if why == "no commit":
+        shutil.rmtree(project / ".git")
+        assert run("git", "init", "-q", project).returncode == 0
+    hub = serve()
+    assert run(sys.executable, "-m", "hubkernels.cli", "build", "--project", project, **variables).returncode == 0
+    ran = publish(hub, project, **variables)
+    assert ran.code == 3, ran.err
+    assert said in ran.err
+    assert f"hint: {way_out.format(project=project)}" in ran.err
+    assert "--allow-dirty" in ran.err
+    assert hub.ask("GET", f"/api/kernels/{REPO}", token=OWNER).status == 404, "nothing was made"
+    ran = publish(hub, project, "--allow-dirty", "--json", **variables)
+    assert done(ran)["status"] == "uploaded"
+    assert ran.err.count("warning: ") == 1
+    assert said in ran.err
+
+
+def test_what_was_built_while_git_failed_is_asked_about_once_it_does_not(
+    serve: Serve, project: Path, publish: Publish, cli: Cli
+) -> None:
+    source = project / "torch-ext/my_table/op.py"
+    source.write_text(f"{source.read_text()}# new\n", encoding="utf-8")
+    other = {"GIT_TEST_ASSUME_DIFFERENT_OWNER": "1"}
+    assert run(sys.executable, "-m", "hubkernels.cli", "build", "--project", project, **other).returncode == 0
+    hub = serve()
+    ran = publish(hub, project)
+    assert ran.code == 1
+    assert f"it is not known whether the files are committed that were built: {CPU}, {CUDA}" in ran.err
+    assert cli("build", "--project", project).code == 0
+    ran = publish(hub, project)
+    assert ran.code == 1
+    assert f"built of files that are not committed: {CPU}, {CUDA}" in ran.err
+    commit_all(project)
+    assert cli("build", "--project", project).code == 0
+    assert done(publish(hub, project, "--json"))["status"] == "uploaded"
+
+
 def test_an_artifact_that_was_changed_is_refused(serve: Serve, project: Path, publish: Publish) -> None:
     hub = serve()
     (project / f"build/my-table/{CPU}/op.py").write_text("changed = True\n", encoding="utf-8")
