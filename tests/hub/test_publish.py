@@ -432,6 +432,35 @@ def test_the_summary_is_written_in_the_form_of_upstream(
     assert found["url"] == f"{hub.url}/kernels/{REPO}"
 
 
+def test_a_summary_that_cannot_be_written_hides_nothing_that_was_published(
+    serve: Serve, project: Path, publish: Publish
+) -> None:
+    """A full disk was all that was told, and the branch had moved."""
+    hub = serve()
+    ran = publish(hub, project, "--json", "--output-json", "/dev/full")
+    assert ran.code == 3
+    (result,) = json.loads(ran.out)
+    assert (result["status"], result["commit"]) == ("uploaded", head(hub))
+    (problem,) = json.loads(ran.err.splitlines()[-1])["problems"]
+    assert problem["what"] == "cannot write /dev/full: No space left on device"
+    assert problem["hint"] == f"it is published all the same: {REPO} v1 at {head(hub)}"
+
+
+@pytest.mark.parametrize(("signal", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_publisher_that_is_told_to_end_tells_what_it_published(  # noqa: PLR0913, PLR0917 - fixtures and cases
+    serve: Serve, project: Path, publish: Publish, cli: Cli, tmp_path: Path, signal: str, code: int
+) -> None:
+    """SIGTERM, which CI and containers send, ended it without a word."""
+    change(project, cli, "__init__.py", f"import os, signal\nos.kill(os.getppid(), signal.{signal})\nsignal.pause()\n")
+    hub, file = serve(), tmp_path / "published.json"
+    ran = publish(hub, project, "--json", "--output-json", str(file), back=True)
+    assert ran.code == code, ran.err
+    (result,) = json.loads(ran.out)
+    assert (result["status"], result["commit"]) == ("uploaded", head(hub))
+    assert json.loads(file.read_text()) == result
+    assert "Traceback" not in ran.err
+
+
 def test_the_summary_goes_into_what_is_no_file_and_through_a_link(
     serve: Serve, project: Path, publish: Publish, tmp_path: Path
 ) -> None:
