@@ -176,6 +176,17 @@ class Remote:
             )
         )
 
+    def path_anew(self, commit: str, path: str) -> Path:
+        """The same, fetched whatever is in the cache, which the client believes: a file there may be damaged."""
+        kind, cache = self.repo_type, self._cache
+        return Path(
+            self._ask(
+                lambda: self._api.hf_hub_download(
+                    self.repo_id, path, revision=commit, repo_type=kind, cache_dir=cache, force_download=True
+                )
+            )
+        )
+
     def is_private(self) -> bool:
         kind = self.repo_type
         return self._ask(lambda: self._api.repo_info(self.repo_id, repo_type=kind)).private is True
