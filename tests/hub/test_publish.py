@@ -374,6 +374,18 @@ def test_a_branch_of_another_version_is_refused(serve: Serve, project: Path, pub
     assert "the branch v2 is for version 2; the artifacts are version 1" in ran.err
 
 
+@pytest.mark.parametrize(("branch", "version"), [("v01", 1), ("v1_0", 10), ("v\u0661", 1), ("v-1", -1)])
+def test_a_branch_that_clients_take_for_a_version_by_another_name_is_refused(
+    project: Path, branch: str, version: int
+) -> None:
+    """Of v01 the card was said to be left to a newer version, and there was none; the client loads it as version 1."""
+    offered = read_offer({CPU: project / f"build/my-table/{CPU}"})
+    (problem,) = local_reasons(offered, branch, allow_dirty=True)
+    assert f"clients read the branch {branch} as version {version}" in problem.what
+    assert not local_reasons(offered, "v1", allow_dirty=True)
+    assert not local_reasons(offered, "v1-next", allow_dirty=True)
+
+
 def test_another_api_beside_a_variant_that_stays_is_refused(
     serve: Serve, project: Path, publish: Publish, cli: Cli
 ) -> None:
