@@ -150,6 +150,17 @@ def test_a_branch_of_no_version_leaves_the_card_where_there_are_versions(
     assert card(hub) == before
 
 
+def test_where_there_are_no_versions_the_card_is_of_the_last_branch(
+    serve: Serve, project: Path, publish: Publish
+) -> None:
+    """As docs/publishing.md has it, which used to say that it is left alone."""
+    hub = serve()
+    for branch in ("stable", "feature/x"):
+        ran = done(publish(hub, project, "--json", "--branch", branch))
+        assert ran["card"] == "uploaded"
+        assert f"branch `{branch}`" in card(hub)
+
+
 def test_a_project_has_a_card_of_its_own(serve: Serve, project: Path, publish: Publish, cli: Cli) -> None:
     """With the variables of upstream, and its white space."""
     hub = serve()

@@ -912,7 +912,13 @@ def test_uploads_leave_the_room_that_must_stay(serve: Serve, tmp_path: Path) -> 
     upload(with_room, CONTENT)
 
 
-@pytest.mark.parametrize(("option", "text"), [("--largest", "many"), ("--keep-free", "-1")])
+@pytest.mark.parametrize(("option", "text"), [("--largest", "many"), ("--largest", "1e999GB"), ("--keep-free", "-1")])
 def test_a_limit_that_is_no_size_is_refused(cli: Cli, tmp_path: Path, option: str, text: str) -> None:
     ran = cli("hub", "serve", tmp_path / "hub", "--port", "0", f"{option}={text}")
     assert (ran.code, f"{text} is no size\n  --> {option}" in ran.err) == (2, True), ran.err
+
+
+@pytest.mark.parametrize("text", ["0", "0.1", "0GB"])
+def test_a_hub_that_takes_no_file_is_refused(cli: Cli, tmp_path: Path, text: str) -> None:
+    ran = cli("hub", "serve", tmp_path / "hub", "--port", "0", f"--largest={text}")
+    assert (ran.code, f"{text} lets no file in\n  --> --largest" in ran.err) == (2, True), ran.err

@@ -301,6 +301,64 @@ def test_a_dirty_tree_is_refused_but_on_request(serve: Serve, project: Path, pub
     assert done(publish(hub, project, "--json"))["status"] == "uploaded", "now clean: that is another provenance"
 
 
+@pytest.mark.parametrize(
+    ("why", "said", "way_out"),
+    [
+        ("owner", "dubious ownership in repository", "`git config --global --add safe.directory {project}`"),
+        ("index", "index file", "`git -C {project} status` tells the same"),
+        ("no git", "cannot start git", "install git"),
+        ("no commit", "ambiguous argument 'HEAD'", "it has no commit yet: commit the sources"),
+    ],
+)
+def test_where_git_fails_in_a_checkout_nothing_passes_as_clean(  # noqa: PLR0913, PLR0917 - fixtures and cases
+    serve: Serve, project: Path, publish: Publish, why: str, said: str, way_out: str
+) -> None:
+    """It passed as what is in no checkout: a changed file was published, and the warning told to commit it."""
+    source = project / "torch-ext/my_table/op.py"
+    source.write_text(f"{source.read_text()}# new\n", encoding="utf-8")
+    variables = {
+        "owner": {"GIT_TEST_ASSUME_DIFFERENT_OWNER": "1"},
+        "no git": {"PATH": str(project / "nothing")},
+    }.get(why, {})
+    if why == "index":
+        (project / ".git/index").write_text("garbage", encoding="utf-8")
+    if why == "no commit":
+        shutil.rmtree(project / ".git")
+        assert run("git", "init", "-q", project).returncode == 0
+    hub = serve()
+    assert run(sys.executable, "-m", "hubkernels.cli", "build", "--project", project, **variables).returncode == 0
+    ran = publish(hub, project, **variables)
+    assert ran.code == 3, ran.err
+    assert said in ran.err
+    assert f"hint: {way_out.format(project=project)}" in ran.err
+    assert "--allow-dirty" in ran.err
+    assert hub.ask("GET", f"/api/kernels/{REPO}", token=OWNER).status == 404, "nothing was made"
+    ran = publish(hub, project, "--allow-dirty", "--json", **variables)
+    assert done(ran)["status"] == "uploaded"
+    assert ran.err.count("warning: ") == 1
+    assert said in ran.err
+
+
+def test_what_was_built_while_git_failed_is_asked_about_once_it_does_not(
+    serve: Serve, project: Path, publish: Publish, cli: Cli
+) -> None:
+    source = project / "torch-ext/my_table/op.py"
+    source.write_text(f"{source.read_text()}# new\n", encoding="utf-8")
+    other = {"GIT_TEST_ASSUME_DIFFERENT_OWNER": "1"}
+    assert run(sys.executable, "-m", "hubkernels.cli", "build", "--project", project, **other).returncode == 0
+    hub = serve()
+    ran = publish(hub, project)
+    assert ran.code == 1
+    assert f"it is not known whether the files are committed that were built: {CPU}, {CUDA}" in ran.err
+    assert cli("build", "--project", project).code == 0
+    ran = publish(hub, project)
+    assert ran.code == 1
+    assert f"built of files that are not committed: {CPU}, {CUDA}" in ran.err
+    commit_all(project)
+    assert cli("build", "--project", project).code == 0
+    assert done(publish(hub, project, "--json"))["status"] == "uploaded"
+
+
 def test_an_artifact_that_was_changed_is_refused(serve: Serve, project: Path, publish: Publish) -> None:
     hub = serve()
     (project / f"build/my-table/{CPU}/op.py").write_text("changed = True\n", encoding="utf-8")
@@ -314,6 +372,18 @@ def test_a_branch_of_another_version_is_refused(serve: Serve, project: Path, pub
     ran = publish(serve(), project, "--branch", "v2")
     assert ran.code == 1
     assert "the branch v2 is for version 2; the artifacts are version 1" in ran.err
+
+
+@pytest.mark.parametrize(("branch", "version"), [("v01", 1), ("v1_0", 10), ("v\u0661", 1), ("v-1", -1)])
+def test_a_branch_that_clients_take_for_a_version_by_another_name_is_refused(
+    project: Path, branch: str, version: int
+) -> None:
+    """Of v01 the card was said to be left to a newer version, and there was none; the client loads it as version 1."""
+    offered = read_offer({CPU: project / f"build/my-table/{CPU}"})
+    (problem,) = local_reasons(offered, branch, allow_dirty=True)
+    assert f"clients read the branch {branch} as version {version}" in problem.what
+    assert not local_reasons(offered, "v1", allow_dirty=True)
+    assert not local_reasons(offered, "v1-next", allow_dirty=True)
 
 
 def test_another_api_beside_a_variant_that_stays_is_refused(
@@ -372,6 +442,35 @@ def test_the_summary_is_written_in_the_form_of_upstream(
     assert found["status"] == "uploaded"
     assert (found["repo_id"], found["branch"], found["commit"]) == (REPO, "v1", head(hub))
     assert found["url"] == f"{hub.url}/kernels/{REPO}"
+
+
+def test_a_summary_that_cannot_be_written_hides_nothing_that_was_published(
+    serve: Serve, project: Path, publish: Publish
+) -> None:
+    """A full disk was all that was told, and the branch had moved."""
+    hub = serve()
+    ran = publish(hub, project, "--json", "--output-json", "/dev/full")
+    assert ran.code == 3
+    (result,) = json.loads(ran.out)
+    assert (result["status"], result["commit"]) == ("uploaded", head(hub))
+    (problem,) = json.loads(ran.err.splitlines()[-1])["problems"]
+    assert problem["what"] == "cannot write /dev/full: No space left on device"
+    assert problem["hint"] == f"it is published all the same: {REPO} v1 at {head(hub)}"
+
+
+@pytest.mark.parametrize(("signal", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_publisher_that_is_told_to_end_tells_what_it_published(  # noqa: PLR0913, PLR0917 - fixtures and cases
+    serve: Serve, project: Path, publish: Publish, cli: Cli, tmp_path: Path, signal: str, code: int
+) -> None:
+    """SIGTERM, which CI and containers send, ended it without a word."""
+    change(project, cli, "__init__.py", f"import os, signal\nos.kill(os.getppid(), signal.{signal})\nsignal.pause()\n")
+    hub, file = serve(), tmp_path / "published.json"
+    ran = publish(hub, project, "--json", "--output-json", str(file), back=True)
+    assert ran.code == code, ran.err
+    (result,) = json.loads(ran.out)
+    assert (result["status"], result["commit"]) == ("uploaded", head(hub))
+    assert json.loads(file.read_text()) == result
+    assert "Traceback" not in ran.err
 
 
 def test_the_summary_goes_into_what_is_no_file_and_through_a_link(

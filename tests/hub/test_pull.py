@@ -13,7 +13,7 @@ import pytest
 
 from tests.hub.conftest import OTHER, OWNER, READER, Serve, Served, run
 from tests.hub.test_beside_git import with_submodule
-from tests.hub.test_pins import TOP, Site, answering, pyproject
+from tests.hub.test_pins import TABLE, TOP, Site, answering, pyproject
 
 if TYPE_CHECKING:
     from hubkernels.hub.changes import RemoteFile
@@ -219,6 +219,33 @@ def test_large_files_come_along(serve: Serve, tmp_path: Path, monkeypatch: pytes
     other = serve(folder=tmp_path / "other")
     assert list((tmp_path / "other/kernels/org/base.git/lfs/objects").rglob("*"))
     assert loaded(other, top, tmp_path / "home") == "40\n"
+
+
+@pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # of the client, on upload
+def test_a_large_file_that_is_damaged_in_the_cache_is_fetched_anew(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The Hub was blamed for it, by each pull."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
+    (tmp_path / "project").mkdir()
+    site = Site(serve(lfs="always"), tmp_path / "project")
+    commit = site.publish("org/base", answering(40))
+    assert site.cli("lock", "org/base@1").code == 0
+    assert site.cli("prefetch", "--lock", site.folder / "kernels.lock").code == 0
+    for damaged in (TABLE[:-1], TABLE[:-1] + b"?", TABLE + b"?"):
+        blob = (site.cached("org/base", commit) / "build/torch-cpu/data/table.bin").resolve()
+        assert blob.read_bytes() == TABLE
+        blob.write_bytes(damaged)
+        ran = site.cli("hub", "pull", tmp_path / "other")
+        assert ran.code == 0, ran.err
+    kept = site.hub.git("kernels/org/base") / "lfs/objects"
+    (spoilt,) = (path for path in kept.rglob("*") if path.is_file() and path.read_bytes() == TABLE)
+    spoilt.chmod(0o644)
+    spoilt.write_bytes(TABLE[::-1])
+    blob.unlink()
+    ran = site.cli("hub", "pull", tmp_path / "third")
+    assert ran.code == 1, ran.err
+    assert "it is so when it is fetched anew, too: ask who runs the Hub" in ran.err
 
 
 def test_a_submodule_is_passed_over(site: Site, tmp_path: Path, serve: Serve) -> None:

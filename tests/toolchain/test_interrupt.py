@@ -1,4 +1,4 @@
-"""Ctrl-C during a build: its exit code, no traceback, nothing that runs on, what was compiled is kept."""
+"""Ctrl-C or SIGTERM during a build: its exit code, no traceback, nothing that runs on, what was compiled is kept."""
 
 from __future__ import annotations
 
@@ -79,9 +79,18 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["to the builder alone", "to all, as Ctrl-C does"])
-def test_an_interrupted_build_ends_its_compilers_and_leaves_the_next_one_right(
-    tmp_path: Path, compiler: Path, cold_cache: Path, send: Callable[[int, int], None]
+@pytest.mark.parametrize(
+    ("send", "signal_sent", "code"),
+    [(os.kill, signal.SIGINT, 130), (os.killpg, signal.SIGINT, 130), (os.kill, signal.SIGTERM, 143)],
+    ids=["to the builder alone", "to all, as Ctrl-C does", "as CI and containers do"],
+)
+def test_an_interrupted_build_ends_its_compilers_and_leaves_the_next_one_right(  # noqa: PLR0913, PLR0917 - cases
+    tmp_path: Path,
+    compiler: Path,
+    cold_cache: Path,
+    send: Callable[[int, int], None],
+    signal_sent: signal.Signals,
+    code: int,
 ) -> None:
     project = SmallProject(tmp_path / "project", "my-kernel").write()
     (compiler.parent / "hang").touch()
@@ -89,9 +98,9 @@ def test_an_interrupted_build_ends_its_compilers_and_leaves_the_next_one_right(
     wait_for((compiler.parent / "hangs").exists)
     wait_for(lambda: any("sleep" in name for name in running(process.pid)))
     wait_for(lambda: bool(list((project.root / "build/.hubkernels/runs").glob("*/*.o"))))
-    send(process.pid, signal.SIGINT)
+    send(process.pid, signal_sent)
     _, errors = process.communicate(timeout=TIMEOUT_S)
-    assert process.returncode == 130
+    assert process.returncode == code
     assert "Traceback" not in errors
     wait_for(lambda: not running(process.pid))
     assert not list((project.root / "build").glob("my-kernel/*"))

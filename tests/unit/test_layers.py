@@ -157,6 +157,7 @@ def test_only_the_command_line_prints_exits_or_reads_the_environment() -> None:
     own = {
         "check/client.py",  # the program of the fresh process: it has a standard output and an exit code of its own
         "host/measured.py",  # the program that a build starts its commands by: it hands its environment on
+        "hub/token.py",  # the Hub's client takes its token from there by itself: it is looked at before that does
         "runtime/settings.py",  # a program that loads kernels has no command line of ours that could hand them in
     }
     wrong = {

@@ -12,7 +12,7 @@ import pytest
 
 from hubkernels.cli.release import _carried_out
 from hubkernels.errors import Problem
-from hubkernels.release.steps import Event, Step, Taken
+from hubkernels.release.steps import Event, Step, Stop, Taken
 
 
 def interrupted(*, published: bool) -> Iterator[Event]:
@@ -40,6 +40,23 @@ def test_warnings_are_in_the_json_too(capsys: pytest.CaptureFixture[str]) -> Non
     events = [Taken((Step("abi", "op", "ok", "fine"),), (Problem("it is old", "op", "build"),))]
     _carried_out(events, cast("Any", None), None, "released", json=True)
     assert json.loads(capsys.readouterr().out)["warnings"] == [Problem("it is old", "op", "build").to_json()]
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["stopped", "interrupted"])
+def test_a_summary_that_cannot_be_written_hides_no_end(capsys: pytest.CaptureFixture[str], *, ends: bool) -> None:
+    """It took the place of what stopped the release, and nothing was printed."""
+    stop = Stop("read back", ("op",), "publish op", (Problem("it does not load"),), 1)
+    file = Path("/dev/full")
+    if ends:
+        builder = cast("Any", SimpleNamespace(project=SimpleNamespace(root=Path.cwd())))
+        told, _ = _carried_out(iter([stop]), builder, file, "released", json=True)
+        assert told.stop == stop
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            _carried_out(interrupted(published=True), cast("Any", None), file, "released", json=True)
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["status"] == ("failed" if ends else "interrupted")
+    assert "cannot write /dev/full" in captured.err
 
 
 def test_an_interrupted_release_that_published_nothing_writes_nothing(tmp_path: Path) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
+import socket
 from pathlib import Path
 
 import pytest
 
-from hubkernels.check.reproducible import compare, copy_package, copy_sources, where_they_differ
+from hubkernels.check.reproducible import _scratch, compare, copy_package, copy_sources, where_they_differ
+from hubkernels.errors import EnvironmentLacksError
 
 
 def artifact(folder: Path, op_id: str = "_k_cpu_a", **files: bytes) -> Path:
@@ -63,6 +67,40 @@ def write(root: Path, *names: str) -> Path:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(name, encoding="utf-8")
     return root
+
+
+def test_what_is_neither_file_nor_folder_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipe ended the check, with a list of what could not be copied as its words."""
+    root = write(tmp_path / "project", "build.toml", "cpu/kernel.cpp")
+    os.mkfifo(root / "cpu/pipe")
+    (root / "link").symlink_to(root / "cpu/pipe")
+    monkeypatch.chdir(root)  # the address of a socket is short
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("socket")
+        copy_sources(root, tmp_path / "copy")
+    copied = {path.relative_to(tmp_path / "copy").as_posix() for path in (tmp_path / "copy").rglob("*")}
+    assert copied - {"link"} == {"build.toml", "cpu", "cpu/kernel.cpp"}
+    assert not (tmp_path / "copy/link").exists()
+
+
+def test_a_file_that_there_is_no_room_for_is_named(tmp_path: Path) -> None:
+    root = write(tmp_path / "project", "build.toml", "cpu/kernel.cpp")
+    (root / "large").write_bytes(bytes(1 << 20))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 19, hard))
+    try:
+        with pytest.raises(EnvironmentLacksError, match=f"cannot copy {root}/large: File too large") as caught:
+            copy_package(root, (), tmp_path / "copy")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "TMPDIR" in str(caught.value.problems[0].hint)
+
+
+def test_a_place_that_is_none_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
+    with pytest.raises(EnvironmentLacksError, match="cannot build a second time: No such file") as caught, _scratch():
+        pass
+    assert str(caught.value.problems[0].where).startswith(f"{tmp_path}/nowhere")
 
 
 def test_links_out_of_a_project_are_copied_as_what_they_lead_to(tmp_path: Path) -> None:

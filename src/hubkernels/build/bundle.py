@@ -59,14 +59,15 @@ def publish(plan: BuildPlan, staged: Path, folder: Path, provenance: Mapping[str
 def note_commit(folder: Path, state: Callable[[], Mapping[str, Any] | None]) -> None:
     """Sources that were not committed when they were built may be by now: note the commit that has just them.
 
-    state: of the sources, in the form of `git_state`; asked only where the note names no commit that has them.
+    Where git told nothing then, note what it tells now. state: of the sources, in the form of `git_state`; asked only
+    where the note names no commit that has them.
     """
     note = read_json_object(note_of(folder))
     known = note.get("git")
     if isinstance(known, dict) and known.get("dirty") is False:
         return
     now = state()
-    if now and not now["dirty"]:
+    if now and not (now["dirty"] and isinstance(known, dict)):
         write_atomically(note_of(folder), _json({**note, "git": now}))
 
 

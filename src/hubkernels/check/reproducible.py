@@ -7,8 +7,10 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from stat import S_ISDIR, S_ISLNK, S_ISREG
 
 from hubkernels.build.artifacts import BUILD_FIRST
 from hubkernels.build.pipeline import Builder
@@ -17,7 +19,7 @@ from hubkernels.build.state import why_not_current
 from hubkernels.check.client import Task, run_in_fresh_process
 from hubkernels.check.violation import Violation, collect
 from hubkernels.config.members import BUILD_TOML
-from hubkernels.errors import InputError, Problem
+from hubkernels.errors import EnvironmentLacksError, InputError, Problem
 from hubkernels.host.files import read_json_object
 from hubkernels.model.digest import METADATA, hashed_files
 from hubkernels.model.project import Package, TorchNoarch
@@ -27,6 +29,8 @@ REBUILD = Task("reproducible", "hubkernels.check.rebuilt:rebuild", requires=())
 TIMEOUT_S = 3600.0
 TICK_S = 1.1
 """A clock that is read in seconds, as ``__TIME__`` is, tells another time after this long."""
+
+_ROOM = "free some space, or name another folder with TMPDIR"
 
 _SURROUNDINGS = {"TZ": "Pacific/Kiritimati", "LC_ALL": "tr_TR.UTF-8", "LANG": "tr_TR.UTF-8", "PYTHONHASHSEED": "1"}
 """Half a world away from UTC; the Turkish locale sorts and cases its own way; sets have another order."""
@@ -46,8 +50,8 @@ def check_reproducible(
             *(Problem(f"{tag} of {package.name} is {why}", hint=BUILD_FIRST) for tag, why in stale.items())
         )
     first = {variant.tag: builder.places.artifact(package.name, variant.tag) for variant in variants}
-    with tempfile.TemporaryDirectory(prefix="hubkernels-") as scratch:
-        copy = copy_package(package.root, _read(builder, package, variants), Path(scratch) / "a copy: of it")
+    with _scratch() as scratch:
+        copy = copy_package(package.root, _read(builder, package, variants), scratch / "a copy: of it")
         time.sleep(TICK_S)
         environment = {**builder.surroundings, **_SURROUNDINGS, "HUBKERNELS_CACHE": f"{scratch}/cache"}
         order = {
@@ -60,6 +64,17 @@ def check_reproducible(
         }
         second = run_in_fresh_process(REBUILD, order, timeout_s=TIMEOUT_S, environment=environment)
         return {tag: collect(tag, compare(folder, Path(second[tag]))) for tag, folder in first.items()}
+
+
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    """A folder for the second build. Raises EnvironmentLacksError where there is no room for it."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="hubkernels-") as folder:
+            yield Path(folder)
+    except OSError as error:
+        what = f"cannot build a second time: {error.strerror or error}"
+        raise EnvironmentLacksError(Problem(what, error.filename or "TMPDIR", _ROOM)) from error
 
 
 def _sdks(builder: Builder) -> list[str] | None:
@@ -90,7 +105,7 @@ def copy_package(root: Path, read: Iterable[str], target: Path) -> Path:
         if not (made / path).exists():
             copy = Path(os.path.normpath(made / path))  # a link on the way is a folder now
             copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(root / path, copy)
+            _copy(root / path, copy)
     return made
 
 
@@ -98,6 +113,9 @@ def copy_sources(root: Path, target: Path) -> None:
     """Copy a project without what was built from it, hidden folders, Python environments, and other projects in it.
 
     Of these the build.toml stays, since that of ``root`` may count on it. A link to what is not copied becomes a copy.
+    What is neither file nor folder, a pipe or a socket, is no source, and left out.
+
+    Raises EnvironmentLacksError where a file cannot be copied.
     """
 
     def outside(folder: str, names: list[str]) -> set[str]:
@@ -106,9 +124,10 @@ def copy_sources(root: Path, target: Path) -> None:
         built = {"build"} if Path(folder) == root and (root / "build" / WORK).is_dir() else set()
         hidden = {name for name in names if name.startswith(".") and (Path(folder) / name).is_dir()}
         environments = {name for name in names if (Path(folder) / name / "pyvenv.cfg").is_file()}
-        return built | hidden | environments | {"__pycache__"}
+        special = {name for name in names if _is_neither_file_nor_folder(Path(folder) / name)}
+        return built | hidden | environments | special | {"__pycache__"}
 
-    shutil.copytree(root, target, symlinks=True, ignore=outside)
+    _copy_tree(root, target, outside)
     waiting = [(root, target, frozenset({root.resolve()}))]
     while waiting:
         origin, copy, above = waiting.pop()
@@ -118,10 +137,31 @@ def copy_sources(root: Path, target: Path) -> None:
                 continue
             link.unlink()
             if source.is_dir():
-                shutil.copytree(source, link, symlinks=True, ignore=outside)
+                _copy_tree(source, link, outside)
                 waiting.append((source, link, above | {source.resolve()}))
-            else:
-                shutil.copyfile(source, link)
+            elif source.is_file():
+                _copy(source, link)
+
+
+def _is_neither_file_nor_folder(path: Path) -> bool:
+    mode = path.lstat().st_mode
+    return not (S_ISREG(mode) or S_ISDIR(mode) or S_ISLNK(mode))
+
+
+def _copy_tree(source: Path, target: Path, left_out: Callable[[str, list[str]], set[str]]) -> None:
+    try:
+        shutil.copytree(source, target, symlinks=True, ignore=left_out, copy_function=_copy)
+    except shutil.Error as error:  # of folders and links; it lists every one
+        where, _, why = error.args[0][0]
+        raise EnvironmentLacksError(Problem(f"cannot copy {where}: {why}", str(target), _ROOM)) from error
+
+
+def _copy(source: str | Path, target: str | Path) -> None:
+    try:
+        shutil.copy2(source, target)
+    except OSError as error:
+        what = f"cannot copy {source}: {error.strerror or error}"
+        raise EnvironmentLacksError(Problem(what, str(target), _ROOM)) from error
 
 
 def _leads_to_copy(source: Path, link: Path, root: Path, target: Path) -> bool:

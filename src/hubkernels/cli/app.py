@@ -40,6 +40,7 @@ from hubkernels.cli import (
 from hubkernels.cli.console import fail, note
 from hubkernels.cli.hash import hash_artifacts
 from hubkernels.cli.options import settle
+from hubkernels.cli.signals import terminable
 from hubkernels.errors import ENVIRONMENT_LACKS, INPUT_WRONG, HubkernelsError, Problem
 
 app = typer.Typer(
@@ -120,16 +121,17 @@ def _hide_bars_from_logs() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line and return its exit code; that of an interrupt, 130, is typer's."""
+    """Run one command line and return its exit code; that of an interrupt, 130, is typer's, and 143 that of SIGTERM."""
     words = tuple(sys.argv[1:] if arguments is None else arguments)
     wishes = words[: words.index("--")] if "--" in words else words  # known before they are parsed: that may fail too
     _hide_bars_from_logs()
     try:
         spread = init.spread_backends(words) if words[:1] == ("init",) else words
-        try:
-            status = _parser(words)(args=list(spread), prog_name="kernel-builder", standalone_mode=False)
-        finally:
-            settle()
+        with terminable():
+            try:
+                status = _parser(words)(args=list(spread), prog_name="kernel-builder", standalone_mode=False)
+            finally:
+                settle()
     except SystemExit as leaving:
         # typer's way out where the reader has gone, as in `| head`
         if isinstance(leaving.__context__, BrokenPipeError):

@@ -84,6 +84,8 @@ def _limits(largest: str | None, keep_free: str | None) -> Limits:
     from hubkernels.hub.local.asked import Limits  # noqa: PLC0415 - `--help` does without
 
     limits, most = Limits(), _size("--largest", largest)
+    if most == 0:
+        raise InputError(Problem(f"{largest} lets no file in", "--largest", "leave it out, or write it as 500MB"))
     if most is not None:
         limits = replace(limits, file=min(limits.file, most), large=min(limits.large, most))
     return replace(limits, keep_free=_size("--keep-free", keep_free) or 0)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json as json_format
 import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import wraps
 from itertools import chain
 from pathlib import Path
@@ -12,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from hubkernels.cli.build import Quiet, build
-from hubkernels.cli.console import note, report, say, say_json, say_warnings
+from hubkernels.cli.console import note, report, say, say_json, say_problems, say_warnings
 from hubkernels.cli.options import HERE, Json, Packages, ProjectFolder, Variants, open_target
-from hubkernels.errors import EnvironmentLacksError, InputError, Problem
+from hubkernels.errors import EnvironmentLacksError, HubkernelsError, InputError, Problem
 
 if TYPE_CHECKING:
     from hubkernels.build.pipeline import Builder
@@ -102,17 +104,17 @@ def publish(  # noqa: PLR0913, PLR0917 - one parameter an option
     ask_ahead(orders)
     say_warnings(untraced(orders))
     done: dict[str, Delivery] = {}
-    try:
+
+    def tell() -> None:
+        results = [each.to_json() for each in done.values()]
+        if results:  # the file of one in upstream's form
+            put_down(output_json, results[0] if len(results) == 1 else results, results if json else None, results)
+
+    with told_whatever_happens(tell):
         for each in chain.from_iterable(map(deliver, orders)):
             done[each.order.package.name] = each
             if not (quiet or json):
                 tell_delivery(each)
-    finally:
-        results = [each.to_json() for each in done.values()]
-        if output_json and results:
-            write_results(output_json, results[0] if len(results) == 1 else results)  # of one in upstream's form
-        if json and results:
-            say_json(results)
 
 
 def _publishable(builder: Builder, target: Target) -> tuple[Package, ...]:
@@ -222,6 +224,45 @@ def refuse_unwritable(file: Path | None) -> None:
         raise InputError(Problem(what, "--output-json", "name a file in a folder that is there"))
     if not os.access(file if special else folder, os.W_OK):
         raise EnvironmentLacksError(Problem(f"{file} cannot be written", "--output-json", "name another file"))
+
+
+@contextmanager
+def told_whatever_happens(tell: Callable[[], None]) -> Iterator[None]:
+    """Tell in the end what was done; of a run that fails or is interrupted, too, whose own end stays what it was."""
+    try:
+        yield
+    except BaseException:
+        try:
+            tell()
+        except HubkernelsError as error:
+            say_problems(error.problems)
+        raise
+    tell()
+
+
+def put_down(file: Path | None, written: object, told: object | None, results: Iterable[Mapping[str, Any]]) -> None:
+    """Print what was done, where it is to be told, then write it where there is a file for it.
+
+    results: of each package. Where the file cannot be written, the error says what is on the Hub all the same.
+    """
+    try:
+        if told is not None:
+            say_json(told)
+    finally:
+        if file is not None:
+            _write_or_name(file, written, results)
+
+
+def _write_or_name(file: Path, value: object, results: Iterable[Mapping[str, Any]]) -> None:
+    try:
+        write_results(file, value)
+    except HubkernelsError as error:
+        there = [each for each in results if each.get("status") in {"uploaded", "pull_request_created"}]
+        if not there:
+            raise
+        names = ", ".join(f"{each['repo_id']} {each['branch']} at {each['commit']}" for each in there)
+        hint = f"it is published all the same: {names}"
+        raise type(error)(*(Problem(each.what, "--output-json", hint) for each in error.problems)) from error
 
 
 def write_results(file: Path, value: object) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hubkernels.cli.console import columns, fail, report, say, say_json, say_warnings
+from hubkernels.cli.console import columns, fail, report, say, say_problems, say_warnings
 from hubkernels.cli.options import (
     HERE,
     Jobs,
@@ -31,11 +31,12 @@ from hubkernels.cli.publish import (
     SignConfig,
     SignKey,
     chosen_signer,
+    put_down,
     refuse_unwritable,
     tell_delivery,
-    write_results,
+    told_whatever_happens,
 )
-from hubkernels.errors import Problem
+from hubkernels.errors import HubkernelsError, Problem
 
 if TYPE_CHECKING:
     from hubkernels.build.pipeline import Builder
@@ -118,21 +119,29 @@ def _carried_out(
 
     seen: list[Event] = []
     whole = False
-    try:
-        for event in events:
-            seen.append(event)  # noqa: PERF402 - what came is kept where the next one raises
-        whole = True
-    finally:
+
+    def tell() -> None:
         ended = gather(seen)
-        repeat = _command(builder, ended.stop.repeat) if ended.stop else ""
         status = "interrupted" if not whole else "failed" if ended.stop else success
-        summary = _summary(ended, status, repeat)
         if whole or ended.deliveries:
-            if output_json:
-                write_results(output_json, summary)
-            if json:
-                say_json(summary)
-    return ended, repeat
+            summary = _summary(ended, status, _repeat(builder, ended))
+            put_down(output_json, summary, summary if json else None, summary["published"])
+
+    try:
+        with told_whatever_happens(tell):
+            for event in events:
+                seen.append(event)  # noqa: PERF402 - what came is kept where the next one raises
+            whole = True
+    except HubkernelsError as error:
+        if not (whole and gather(seen).stop):
+            raise
+        say_problems(error.problems)  # that there is no summary is no reason to keep why it stopped
+    ended = gather(seen)
+    return ended, _repeat(builder, ended)
+
+
+def _repeat(builder: Builder, ended: Ended) -> str:
+    return _command(builder, ended.stop.repeat) if ended.stop else ""
 
 
 def _told(events: Iterable[Event]) -> Iterator[Event]:

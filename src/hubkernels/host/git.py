@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +26,7 @@ def git_state(folder: Path, environment: Mapping[str, str], files: Iterable[str]
     What builds make does not count: a repository need not ignore it.
     """
     try:
-        found = _git(folder, environment, "rev-parse", "--show-toplevel", "HEAD")
-        status = _git(folder, environment, "status", "--porcelain", "-z", "--no-renames")
+        found, status = _state(folder, environment)
     except EnvironmentLacksError:
         return None
     lines = found.output.splitlines()
@@ -40,6 +40,41 @@ def git_state(folder: Path, environment: Mapping[str, str], files: Iterable[str]
             changed, os.path.realpath(folder), [way for file in files for way in (file, os.path.realpath(file))]
         ),
     }
+
+
+def why_no_state(folder: Path, environment: Mapping[str, str]) -> Problem | None:
+    """Why git does not tell the state of a checkout, in its own words; None where it does, and outside of one.
+
+    Whether there is a checkout is looked at without git, which may tell nothing where it does not run or trusts nobody.
+    """
+    place = Path(os.path.realpath(folder))
+    top = next((above for above in (place, *place.parents) if os.path.lexists(above / ".git")), None)
+    if top is None:
+        return None
+    try:
+        failed = next((each for each in _state(folder, environment) if each.status), None)
+    except EnvironmentLacksError as error:
+        return Problem(error.problems[0].what, str(top), "install git")
+    if failed is None:
+        return None
+    said = failed.errors.strip().partition("\n\n")[0]  # what follows is a way out
+    return Problem(f"git does not tell what is committed: {said}", str(top), _way_out(said, top))
+
+
+def _way_out(said: str, top: Path) -> str:
+    if "dubious ownership" in said:
+        return f"`git config --global --add safe.directory {shlex.quote(str(top))}`"
+    if "ambiguous argument 'HEAD'" in said:
+        return "it has no commit yet: commit the sources"
+    return f"`git -C {shlex.quote(str(top))} status` tells the same: mend it"
+
+
+def _state(folder: Path, environment: Mapping[str, str]) -> tuple[Finished, Finished]:
+    """Folder and commit of the checkout, and what differs from it. Raises EnvironmentLacksError without git."""
+    return (
+        _git(folder, environment, "rev-parse", "--show-toplevel", "HEAD"),
+        _git(folder, environment, "status", "--porcelain", "-z", "--no-renames"),
+    )
 
 
 def _touches(changed: Iterable[str], folder: str, files: Iterable[str]) -> bool:

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hubkernels.build.pipeline import Builder
-from hubkernels.errors import Problem, gathered
+from hubkernels.errors import CheckFailedError, EnvironmentLacksError, Problem, gathered
+from hubkernels.host.git import git_state, why_no_state
 from hubkernels.hub.prepare import Wishes, prepare, refuse_shared_repository, repository_of
 from hubkernels.hub.publish import Publication, preview
 from hubkernels.hub.remote import Remote
@@ -54,8 +55,26 @@ def untraced(orders: Iterable[Order]) -> tuple[Problem, ...]:
         return ()
     names = ", ".join(each.package.name for each in found)
     what = f"no git commit is known for the sources of {names}: `verify` cannot build again what is published"
-    hint = "commit the sources to git and build again, then publish"
-    return (Problem(what, str(found[0].builder.project.root), hint),)
+    root, environment = found[0].builder.project.root, found[0].builder.environment
+    if why := why_no_state(root, environment):
+        return (Problem(f"{what}; {why.what}", why.where, why.hint),)
+    return (Problem(what, str(root), "commit the sources to git and build again, then publish"),)
+
+
+def _refuse_unknown(builder: Builder, package: Package, publication: Publication) -> None:
+    """Of what was built in a checkout whose git failed nobody knows whether it is committed.
+
+    Raises EnvironmentLacksError where git fails still, CheckFailedError where it can be asked by now.
+    """
+    unknown = [each.tag for each in publication.variants if not each.traced]
+    if not unknown:
+        return
+    anyway = "and build again, or publish it all the same with --allow-dirty"
+    if why := why_no_state(package.root, builder.environment):
+        raise EnvironmentLacksError(Problem(why.what, why.where, f"{why.hint}, {anyway}"))
+    if git_state(package.root, builder.environment) is not None:
+        what = f"it is not known whether the files are committed that were built: {', '.join(unknown)}"
+        raise CheckFailedError(Problem(what, str(package.root), f"look at `git status` {anyway}"))
 
 
 def _ask(order: Order) -> None:
@@ -67,6 +86,8 @@ def _ask(order: Order) -> None:
 def _make(builder: Builder, package: Package, wishes: Wishes, course: Course) -> Order:
     """A proposal is on no branch yet, and the card tells of what is."""
     publication = prepare(builder, package, wishes)
+    if not wishes.allow_dirty:
+        _refuse_unknown(builder, package, publication)
     remote = Remote(repository_of(package, wishes), wishes.repo_type)
     has_card = course.with_card and not publication.as_pull_request
     card = prepare_card(package, publication, remote.repo_id) if has_card else None

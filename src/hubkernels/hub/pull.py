@@ -157,14 +157,24 @@ def _bring_large(git: Repository, remote: Remote, commit: str, there: Mapping[st
 
 
 def _bring(git: Repository, remote: Remote, commit: str, large: RemoteFile) -> None:
-    """Raises CheckFailedError for other bytes than those that git has a pointer to."""
+    """Raises CheckFailedError for other bytes than those that git has a pointer to, when they were just fetched too."""
+    try:
+        _take(git, large, remote.path_of(commit, large.path))
+    except Refusal:
+        try:
+            _take(git, large, remote.path_anew(commit, large.path))
+        except Refusal as refusal:
+            hint = "it is so when it is fetched anew, too: ask who runs the Hub"
+            raise CheckFailedError(Problem(f"{large.path}: {refusal.message}", remote.url, hint)) from refusal
+
+
+def _take(git: Repository, large: RemoteFile, source: Path) -> None:
+    """Raises Refusal for other bytes."""
     receiver = Receiver(git.content.scratch, large.size)
     try:
-        with remote.path_of(commit, large.path).open("rb") as file:
+        with source.open("rb") as file:
             receiver.copy(file)
         receiver.keep(git.content, large.sha256 or "")
-    except Refusal as refusal:
-        raise CheckFailedError(Problem(f"{large.path}: {refusal.message}", remote.url)) from refusal
     finally:
         receiver.close()
 

@@ -45,9 +45,21 @@ def _mixed(offered: Sequence[Offered]) -> Iterator[Problem]:
 
 def _other_branch(offered: Sequence[Offered], branch: str | None) -> Iterator[Problem]:
     asked, version = version_of(branch or ""), offered[0].metadata["version"]
-    if asked not in {None, version}:
+    read = _read_as(branch or "")
+    if read is not None and (branch != f"v{read}" or read < 0):
+        what = f"clients read the branch {branch} as version {read}, beside v{abs(read)}"
+        yield Problem(what, hint="leave --branch out, or give it a name that is no number after a v")
+    elif asked not in {None, version}:
         what = f"the branch {branch} is for version {asked}; the artifacts are version {version}"
         yield Problem(what, hint=f"leave --branch out, or set general.version = {asked} and build")
+
+
+def _read_as(branch: str) -> int | None:
+    """The version that the client takes a branch for: whatever Python takes for a number, as v01 and v1_0."""
+    try:
+        return int(branch[1:]) if branch.startswith("v") else None
+    except ValueError:
+        return None
 
 
 def _unpinned(offered: Iterable[Offered]) -> Iterator[Problem]:

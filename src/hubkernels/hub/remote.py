@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from hubkernels.errors import EnvironmentLacksError, HubRefusedError, InputError, Problem
+from hubkernels.errors import EnvironmentLacksError, HubRefusedError, Problem
 from hubkernels.host.files import read_errors
 from hubkernels.hub.changes import Changes, RemoteFile
 from hubkernels.hub.offer import Content
+from hubkernels.hub.token import hub_token, insist_on_token
 from hubkernels.hub.waiting import PATIENCE, GaveUpError, bound_waiting, endpoint_errors
 from hubkernels.model.client import spelled_alike
 
@@ -83,9 +84,7 @@ class Remote:
 
     def credentials(self) -> dict[str, str]:
         """What another process needs in its environment to see what this one sees."""
-        from huggingface_hub import get_token  # noqa: PLC0415 - an extra
-
-        token = self._api.token or get_token()
+        token = self._api.token or hub_token()
         return {"HF_ENDPOINT": self._api.endpoint, **({"HF_TOKEN": token} if isinstance(token, str) else {})}
 
     def near(self, repo_id: str, cache: Path) -> Remote:
@@ -131,9 +130,7 @@ class Remote:
 
         Of one that may write some repositories of an owner, the Hub tells at the first of them.
         """
-        from huggingface_hub import get_token  # noqa: PLC0415 - an extra
-
-        if not (self._api.token or get_token()):
+        if not (self._api.token or hub_token()):
             raise HubRefusedError(Problem("there is no token to write with", self.url, _WAYS_OUT[_NOBODY]))
         try:
             who = self._ask(self._api.whoami)
@@ -176,6 +173,17 @@ class Remote:
         return Path(
             self._ask(
                 lambda: self._api.hf_hub_download(self.repo_id, path, revision=commit, repo_type=kind, cache_dir=cache)
+            )
+        )
+
+    def path_anew(self, commit: str, path: str) -> Path:
+        """The same, fetched whatever is in the cache, which the client believes: a file there may be damaged."""
+        kind, cache = self.repo_type, self._cache
+        return Path(
+            self._ask(
+                lambda: self._api.hf_hub_download(
+                    self.repo_id, path, revision=commit, repo_type=kind, cache_dir=cache, force_download=True
+                )
             )
         )
 
@@ -371,11 +379,11 @@ _WAYS_OUT = {
 def _client(token: str | None) -> HfApi:
     try:
         with endpoint_errors():
-            from huggingface_hub import HfApi, get_token  # noqa: PLC0415 - an extra
+            from huggingface_hub import HfApi  # noqa: PLC0415 - an extra
     except ImportError as error:
         what = "publishing needs the Hub's client, huggingface_hub"
         raise EnvironmentLacksError(Problem(what, hint="pip install 'hubkernels[client]'")) from error
-    if not ((token or get_token()) or "").isascii():
-        raise InputError(Problem("the token of the Hub is none: it has other than ASCII", "HF_TOKEN", "hf_..."))
+    if insist_on_token(token, "HF_TOKEN") is None:
+        hub_token()  # what the client will read by itself
     bound_waiting()
     return HfApi(token=token, library_name="hubkernels")
