@@ -387,6 +387,43 @@ def test_what_was_prefetched_loads_without_a_network(stoppable: Stoppable, tmp_p
     assert site.cli("audit", HF_ENDPOINT="http://127.0.0.1:9", **changes).code == 0
 
 
+WITHOUT_A_WORD = """
+import kernels, sys, hubkernels.runtime
+from pathlib import Path
+base, lock, name = sys.argv[1], Path("kernels.lock"), "org/base"
+ways = {
+    "load_kernel": lambda: kernels.load_kernel(name, lockfile=lock),
+    "get_locked_kernel": lambda: kernels.get_locked_kernel(name, lockfile=lock),
+    "revision": lambda: kernels.get_kernel(name, revision=base),
+    "version": lambda: kernels.get_kernel(name, version=1),
+    "version, trusted": lambda: kernels.get_kernel(name, version=1, trust_remote_code=[name]),
+    "our revision": lambda: hubkernels.runtime.get_kernel(name, revision=base),
+    "our version": lambda: hubkernels.runtime.get_kernel(name, version=1),
+    "our version, trusted": lambda: hubkernels.runtime.get_kernel(name, version=1, trust_remote_code=[name]),
+}
+for way, load in ways.items():
+    try:
+        load()
+    except Exception as error:
+        assert any(why in str(error) for why in ("could not", "cannot be reached", "refused")), error
+    else:
+        print(way)
+"""
+
+
+def test_what_needs_to_be_told_that_there_is_no_network(stoppable: Stoppable) -> None:
+    """docs/pins.md said that all ways work without the variable; one does."""
+    site, stop = stoppable()
+    try:
+        _, base = plant(site)
+        assert site.cli("lock").code == 0
+        assert site.cli("prefetch").code == 0
+    finally:
+        stop()
+    ran = offline(site, WITHOUT_A_WORD, base, HF_HUB_OFFLINE="0")
+    assert ran.out == "load_kernel\n", ran.err
+
+
 def test_without_prefetch_the_stock_client_does_not_load_what_it_downloaded(
     stoppable: Stoppable,
 ) -> None:
