@@ -443,6 +443,19 @@ def test_without_prefetch_the_stock_client_does_not_load_what_it_downloaded(
     assert "Cannot find a local snapshot" in ran.err
 
 
+def test_a_token_of_another_hub_is_what_the_hint_is_about(site: Site) -> None:
+    """A public kernel was not read, and the hint was to get a token."""
+    commit = site.publish("org/base", answering(40))
+    other, hint = {"HF_TOKEN": "hf_left_over"}, "unset HF_TOKEN for it, or `hf auth logout`"
+    ran = site.cli("lock", "org/base@1", **other)
+    assert ran.code == 4
+    assert f"this Hub does not know the token that was sent: {hint}, or log in there" in ran.err
+    load = f"import hubkernels.runtime; hubkernels.runtime.get_kernel('org/base', revision={commit!r})"
+    online = {"HF_ENDPOINT": site.hub.url, "HF_HUB_OFFLINE": "0", "HF_TOKEN": ""}
+    assert f"where a token is set, this Hub does not know it: {hint}" in offline(site, load, **online | other).err
+    assert offline(site, load, **online).code == 0
+
+
 def test_kernels_are_prefetched_without_a_lock(site: Site) -> None:
     commit = site.publish("org/base", answering(40))
     ran = site.cli("prefetch", f"org/base@{commit}", "--json")
