@@ -452,7 +452,7 @@ def test_a_token_of_another_hub_is_what_the_hint_is_about(site: Site) -> None:
     assert f"this Hub does not know the token that was sent: {hint}, or log in there" in ran.err
     load = f"import hubkernels.runtime; hubkernels.runtime.get_kernel('org/base', revision={commit!r})"
     online = {"HF_ENDPOINT": site.hub.url, "HF_HUB_OFFLINE": "0", "HF_TOKEN": ""}
-    assert f"where a token is set, this Hub does not know it: {hint}" in offline(site, load, **online | other).err
+    assert f"where there is a token, this Hub does not know it: {hint}" in offline(site, load, **online | other).err
     assert offline(site, load, **online).code == 0
 
 

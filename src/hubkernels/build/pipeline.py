@@ -26,6 +26,7 @@ from hubkernels.host.machine import this_machine
 from hubkernels.model.artifact import Artifact
 from hubkernels.model.plan import BuildPlan
 from hubkernels.model.project import Package, Project
+from hubkernels.model.sdk import LOCK
 from hubkernels.model.variant import AnyVariant, Decisions, Variant
 from hubkernels.toolchain.compiler import compiler_environment
 from hubkernels.toolchain.cpu import Toolchain
@@ -184,6 +185,7 @@ class Builder:
             added, left_out = self.sdks.add(wanted.names)
         except EnvironmentLacksError as error:
             why = error.problems[0].what
+            self.planner.pin(Pinned(lacking=_NOT_LOCKED))
             return (f"{self.sdks.lock.name} is not written, so this build is made with what is installed here: {why}",)
         told = [f"left out of {self.sdks.lock.name}: {each}" for each in (*wanted.left_out, *left_out)]
         if added:  # an empty lock would keep builds from what another index has
@@ -199,6 +201,14 @@ class Builder:
             if self.places.work.is_dir() and not any(self.places.links()):
                 self.planner.hashes.save()
         self.cache.trim()
+
+
+_NOT_LOCKED = (
+    f", and {LOCK} could not be written, as is told above: `pip config list` tells which index is asked, PIP_INDEX_URL "
+    f"names another; without one install torch from a file, or bring {LOCK} from elsewhere, and what `toolchain pack` "
+    "writes there, for `kernel-builder toolchain unpack`"
+)
+"""Why what an SDK would have is not there, after a lock could not be written, and what next."""
 
 
 def _require_plain(root: Path) -> None:
