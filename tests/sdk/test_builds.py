@@ -19,6 +19,7 @@ import pytest
 from hubkernels.build.cache import find_cache
 from hubkernels.host.machine import Machine, find_torch
 from hubkernels.host.store import Store
+from hubkernels.model.size import size_text
 from hubkernels.model.variant import Platform
 from tests.conftest import CPU_VARIANT, Cli, SmallProject, environment
 from tests.sdk.conftest import Served, torch_wheel
@@ -103,6 +104,7 @@ def test_without_lock_and_torch_a_build_locks_and_the_next_one_asks_nothing(
     first = cli("build", project.root)
     assert first.code == 0, first.err
     assert first.out.startswith("built")
+    assert f"asking the package index for torch 2.10, to lock and fetch for {CPU_VARIANT}\n" in first.err
     assert f"{project.root / 'toolchain.lock'} is written: commit it, so that everybody" in first.err
     assert re.search(rf"^{re.escape(TORCH_FILE)}: \d+ files, [\d.]+ k?B of [\d.]+ kB$", first.err, re.MULTILINE)
     (sdk,) = lock_of(project)
@@ -122,8 +124,10 @@ def test_what_is_pinned_and_not_fetched_is_listed_without_a_network_and_fetched_
     listed = cli("list-variants", "--json", waiting.root)
     assert (listed.code, json.loads(listed.out)["my-kernel"]["accepted"]) == (0, [CPU_VARIANT])
     assert (served.asked, half_written(cache)) == ([], [])
+    size = size_text(lock_of(waiting)[0]["wheels"][0]["size"])
     built = cli("build", waiting.root)
     assert built.code == 0, built.err
+    assert f"fetching parts of wheels of {size} (torch 2.10) for {CPU_VARIANT}\n" in built.err
     assert any(path.endswith(TORCH_FILE) for path, _, _ in served.asked)
 
 

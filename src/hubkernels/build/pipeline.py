@@ -10,10 +10,11 @@ from pathlib import Path
 from hubkernels.build.artifacts import built, strays
 from hubkernels.build.bundle import is_current, note_commit
 from hubkernels.build.cache import find_cache
+from hubkernels.build.fetching import to_fetch, to_lock
 from hubkernels.build.many import Chosen, Failures, choose_all
 from hubkernels.build.places import Places
 from hubkernels.build.planner import Planner
-from hubkernels.build.report import Report, told_if_long
+from hubkernels.build.report import Begun, Report, told_if_long
 from hubkernels.build.scan import Reads, ScannedSource
 from hubkernels.build.sdks import Tell, project_sdks
 from hubkernels.build.select import select
@@ -31,7 +32,7 @@ from hubkernels.model.variant import AnyVariant, Decisions, Variant
 from hubkernels.toolchain.compiler import compiler_environment
 from hubkernels.toolchain.cpu import Toolchain
 from hubkernels.toolchain.sdk.pinned import Pinned
-from hubkernels.toolchain.sdk.wanted import Wanted, wanted_sdks
+from hubkernels.toolchain.sdk.wanted import Wanted, sdk_names, wanted_sdks
 
 
 class Builder:
@@ -70,10 +71,13 @@ class Builder:
 
     def wanted(self, packages: Iterable[Package], tags: Collection[str] = ()) -> Wanted:
         """The SDKs of the variants that packages declare, built here or not, or of those with a tag."""
+        return wanted_sdks(self._declared(packages, tags), self.machine.platform)
+
+    def _declared(self, packages: Iterable[Package], tags: Collection[str]) -> list[AnyVariant]:
         decisions = [self.decide(package) for package in packages]
         variants = [variant for each in decisions for variant in each.accepted]
         variants += [each.variant for decided in decisions for each in decided.rejected if not each.of_package]
-        return wanted_sdks([each for each in variants if not tags or each.tag in tags], self.machine.platform)
+        return [each for each in variants if not tags or each.tag in tags]
 
     def tools(self, variant: AnyVariant | None = None) -> Toolchain:
         return self.planner.tools(variant)
@@ -162,15 +166,23 @@ class Builder:
 
     def _choose(self, packages: Sequence[Package], tags: Sequence[str], report: Report, *, leave_out: bool) -> Chosen:
         """The variants to build. What they need is fetched first: then it is known what that can do."""
-        for told in self._lock_where_none(packages, tags):
+        for told in self._lock_where_none(packages, tags, report):
             report(told)
         decided = [(package, self.decide(package)) for package in packages]
         likely = [each for _, found in decided for each in found.accepted if not tags or each.tag in tags]
-        if self.planner.supply().fetch(each for each in likely if isinstance(each, Variant)):
+        if self._fetch([each for each in likely if isinstance(each, Variant)], report):
             decided = [(package, self.decide(package)) for package in packages]
         return choose_all(decided, tags, report, leave_out=leave_out)
 
-    def _lock_where_none(self, packages: Iterable[Package], tags: Collection[str] = ()) -> tuple[str, ...]:
+    def _fetch(self, variants: Sequence[Variant], report: Report) -> bool:
+        """Bring what is pinned for variants; tells whether anything had to be."""
+        pinned = self.planner.supply().pinned
+        names = dict.fromkeys(name for variant in variants for name in sdk_names(variant) if pinned.waits(name))
+        if lacking := {name: sdk for name in names if (sdk := pinned.get(name))}:
+            report(Begun(to_fetch(variants, lacking)))
+        return self.planner.supply().fetch(variants)
+
+    def _lock_where_none(self, packages: Sequence[Package], tags: Collection[str], report: Report) -> tuple[str, ...]:
         """Write toolchain.lock where there is none, by what the package index has; tells what it has not, and why.
 
         tags: variants that are built; all if there are none. An index that cannot be asked is no error: what is
@@ -181,6 +193,8 @@ class Builder:
         wanted = self.wanted(packages, tags)
         if not wanted.names:
             return ()
+        here = [each for each in self._declared(packages, tags) if isinstance(each, Variant)]
+        report(Begun(to_lock(here, wanted.names)))
         try:
             added, left_out = self.sdks.add(wanted.names)
         except EnvironmentLacksError as error:
