@@ -13,12 +13,14 @@ import pytest
 
 from hubkernels.bench.record import Record
 from hubkernels.bench.run import BenchCell, Settings, run_cell
+from hubkernels.build.report import Begun, Event
 from hubkernels.check.client import run_in_fresh_process
 from hubkernels.check.load import LOAD
 from hubkernels.check.parity import check_parity
 from hubkernels.config import load_project
 from hubkernels.errors import CheckFailedError, EnvironmentLacksError, InputError
 from hubkernels.model.backend import CPU
+from hubkernels.model.going import Going
 from hubkernels.model.project import Package, TorchNoarch
 from tests.conftest import CPU_VARIANT, Cli, SmallProject, environment
 
@@ -118,6 +120,14 @@ def test_every_wrong_result_is_reported_in_order(double: PythonKernel) -> None:
     assert len(report.rows) == 12
 
 
+def test_who_waits_for_parity_hears_how_many_cases_are_done(double: PythonKernel) -> None:
+    double.write("import time\ndef double(x):\n    time.sleep(0.4)\n    return 2 * x\n")
+    heard: list[Event] = []
+    check_parity(double.with_case(), double.folder, timeout_s=TIMEOUT_S, report=heard.append)
+    assert heard[-1] == Begun("parity: double: 3 of 4 cases")
+    assert all(isinstance(event, Begun) and isinstance(event.what, Going) for event in heard)
+
+
 def test_a_case_file_may_define_dataclasses(double: PythonKernel) -> None:
     double.write("def double(x):\n    return 2 * x\n")
     text = double.case.read_text(encoding="utf-8")
@@ -178,7 +188,7 @@ def test_a_kernel_that_hangs_is_ended_and_tells_where(double: PythonKernel) -> N
     with pytest.raises(CheckFailedError) as raised:
         double.load(timeout_s=15)
     assert "did not end within 15 s" in str(raised.value)
-    assert '__init__.py", line 2' in str(raised.value)
+    assert "__init__.py, line 2" in str(raised.value)
 
 
 def test_a_kernel_that_ends_the_process_quietly_has_failed(double: PythonKernel) -> None:

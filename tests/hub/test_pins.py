@@ -475,6 +475,43 @@ def test_without_a_proof_it_is_prefetched_all_the_same(serve: Serve, tmp_path: P
     assert site.home.joinpath("hub/kernels--org--base/snapshots").is_dir()
 
 
+WITHOUT_A_WORD = """
+import kernels, sys, hubkernels.runtime
+from pathlib import Path
+base, lock, name = sys.argv[1], Path("kernels.lock"), "org/base"
+ways = {
+    "load_kernel": lambda: kernels.load_kernel(name, lockfile=lock),
+    "get_locked_kernel": lambda: kernels.get_locked_kernel(name, lockfile=lock),
+    "revision": lambda: kernels.get_kernel(name, revision=base),
+    "version": lambda: kernels.get_kernel(name, version=1),
+    "version, trusted": lambda: kernels.get_kernel(name, version=1, trust_remote_code=[name]),
+    "our revision": lambda: hubkernels.runtime.get_kernel(name, revision=base),
+    "our version": lambda: hubkernels.runtime.get_kernel(name, version=1),
+    "our version, trusted": lambda: hubkernels.runtime.get_kernel(name, version=1, trust_remote_code=[name]),
+}
+for way, load in ways.items():
+    try:
+        load()
+    except Exception as error:
+        assert any(why in str(error) for why in ("could not", "cannot be reached", "refused")), error
+    else:
+        print(way)
+"""
+
+
+def test_what_needs_to_be_told_that_there_is_no_network(stoppable: Stoppable) -> None:
+    """docs/pins.md said that all ways work without the variable; one does."""
+    site, stop = stoppable()
+    try:
+        _, base = plant(site)
+        assert site.cli("lock").code == 0
+        assert site.cli("prefetch").code == 0
+    finally:
+        stop()
+    ran = offline(site, WITHOUT_A_WORD, base, HF_HUB_OFFLINE="0")
+    assert ran.out == "load_kernel\n", ran.err
+
+
 def test_without_prefetch_the_stock_client_does_not_load_what_it_downloaded(
     stoppable: Stoppable,
 ) -> None:
@@ -492,6 +529,19 @@ def test_without_prefetch_the_stock_client_does_not_load_what_it_downloaded(
     ran = offline(site, LOAD, top, base)
     assert ran.code == 1
     assert "Cannot find a local snapshot" in ran.err
+
+
+def test_a_token_of_another_hub_is_what_the_hint_is_about(site: Site) -> None:
+    """A public kernel was not read, and the hint was to get a token."""
+    commit = site.publish("org/base", answering(40))
+    other, hint = {"HF_TOKEN": "hf_left_over"}, "unset HF_TOKEN for it, or `hf auth logout`"
+    ran = site.cli("lock", "org/base@1", **other)
+    assert ran.code == 4
+    assert f"this Hub does not know the token that was sent: {hint}, or log in there" in ran.err
+    load = f"import hubkernels.runtime; hubkernels.runtime.get_kernel('org/base', revision={commit!r})"
+    online = {"HF_ENDPOINT": site.hub.url, "HF_HUB_OFFLINE": "0", "HF_TOKEN": ""}
+    assert f"where there is a token, this Hub does not know it: {hint}" in offline(site, load, **online | other).err
+    assert offline(site, load, **online).code == 0
 
 
 def test_kernels_are_prefetched_without_a_lock(site: Site) -> None:

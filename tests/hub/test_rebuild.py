@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
+from hubkernels.build.settings import Settings
+from hubkernels.errors import EnvironmentLacksError
+from hubkernels.hub.rebuild import Wanted, rebuild, require_some
 from tests.conftest import Cli, Ran, SmallProject, write_noarch
-from tests.hub.conftest import Serve, Served, Verb, commit_all, run
+from tests.hub.conftest import CPU, Serve, Served, Verb, commit_all, run
 
 pytestmark = pytest.mark.compiler
 
@@ -91,6 +94,18 @@ def test_the_sources_come_from_where_the_metadata_say(
     assert ran.code == 0, ran.err
     assert f"of {ADDRESS}" in ran.err
     assert "  equal           5 files\n" in ran.out
+
+
+def test_where_the_metadata_name_no_repository_the_key_that_would_is_told(tmp_path: Path) -> None:
+    folder = tmp_path / CPU
+    folder.mkdir()
+    kernel = {"commit": "1" * 40, "dirty": False}
+    (folder / "metadata.json").write_text(json.dumps({"name": "relu", "provenance": {"kernel": kernel}}))
+    wanted = Wanted({}, Settings(1, None))
+    found = list(rebuild({CPU: folder}, (), wanted, lambda _: None))
+    assert [each.reason for each in found] == ["its metadata name no repository of its sources"]
+    with pytest.raises(EnvironmentLacksError, match=r"--source DIR\|URL names it; .* `source` below \[general\]"):
+        require_some(found, "org/relu")
 
 
 def replaced(hub: Served, pin: str, path: str, content: bytes) -> str:

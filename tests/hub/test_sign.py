@@ -87,6 +87,18 @@ def test_a_private_key_is_its_owner_s_and_no_key_is_written_over(keys: Path, cli
     assert cli("keygen", keys / "ours").code == 2, "the public one is still there"
 
 
+def test_no_key_is_made_where_git_would_take_it_along(tmp_path: Path, cli: Cli) -> None:
+    """Typed in a project it was an untracked file, `publish` refused, and the hint was to commit it."""
+    assert run("git", "init", "--quiet", tmp_path).returncode == 0
+    key = tmp_path / "keys/release.key"
+    ran = cli("keygen", key)
+    assert (ran.code, "git does not ignore it" in ran.err) == (2, True)
+    assert "outside of it, as ~/.config/hubkernels/release.key; or name it in .gitignore" in ran.err
+    assert not key.parent.exists()
+    assert cli("init", tmp_path / "my-kernel").code == 0
+    assert cli("keygen", tmp_path / "my-kernel/release.key").code == 0
+
+
 def test_of_two_who_make_a_key_at_once_one_is_told(tmp_path: Path) -> None:
     from hubkernels.hub.sign_key import make_key, read_public, read_signer  # noqa: PLC0415
 

@@ -20,6 +20,7 @@ import pytest
 from hubkernels.build.cache import find_cache
 from hubkernels.host.machine import Machine, find_torch
 from hubkernels.host.store import Store
+from hubkernels.model.size import size_text
 from hubkernels.model.variant import Platform
 from hubkernels.toolchain.sdk import patience
 from hubkernels.toolchain.sdk.index import Index
@@ -106,6 +107,7 @@ def test_without_lock_and_torch_a_build_locks_and_the_next_one_asks_nothing(
     first = cli("build", project.root)
     assert first.code == 0, first.err
     assert first.out.startswith("built")
+    assert f"asking the package index for torch 2.10, to lock and fetch for {CPU_VARIANT}\n" in first.err
     assert f"{project.root / 'toolchain.lock'} is written: commit it, so that everybody" in first.err
     assert re.search(rf"^{re.escape(TORCH_FILE)}: \d+ files, [\d.]+ k?B of [\d.]+ kB$", first.err, re.MULTILINE)
     (sdk,) = lock_of(project)
@@ -125,8 +127,10 @@ def test_what_is_pinned_and_not_fetched_is_listed_without_a_network_and_fetched_
     listed = cli("list-variants", "--json", waiting.root)
     assert (listed.code, json.loads(listed.out)["my-kernel"]["accepted"]) == (0, [CPU_VARIANT])
     assert (served.asked, half_written(cache)) == ([], [])
+    size = size_text(lock_of(waiting)[0]["wheels"][0]["size"])
     built = cli("build", waiting.root)
     assert built.code == 0, built.err
+    assert f"fetching parts of wheels of {size} (torch 2.10) for {CPU_VARIANT}\n" in built.err
     assert any(path.endswith(TORCH_FILE) for path, _, _ in served.asked)
 
 
@@ -214,7 +218,11 @@ def test_without_lock_index_and_torch_the_error_names_both_ways_out(
     monkeypatch.setenv("PIP_INDEX_URL", NOWHERE)
     failed = cli("build", project.root)
     assert failed.code == 3
-    assert "torch is not installed, and there is no toolchain.lock: `kernel-builder toolchain lock`" in failed.err
+    why = "torch is not installed, and toolchain.lock could not be written, as is told above: "
+    assert why in failed.err
+    for way_out in ("PIP_INDEX_URL names another", "install torch from a file", "`kernel-builder toolchain unpack`"):
+        assert way_out in failed.err
+    assert "kernel-builder toolchain lock" not in failed.err, "that asks the same index"
     assert nothing_built(project)
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from hubkernels.build import report
 from hubkernels.check.checks import Check
+from hubkernels.check.runnable import Runnable
 from hubkernels.check.verdict import Outcome, Subject
 from hubkernels.cli import check as verb
 from hubkernels.errors import CheckFailedError, EnvironmentLacksError, Problem
@@ -128,6 +129,19 @@ def test_one_package_that_fails_does_not_hide_the_other(project: Path, cli: Cli)
 def test_a_check_that_does_not_apply_is_said_to_be_skipped(project: Path, cli: Cli) -> None:
     ran = cli("check", "some", project)
     assert (ran.code, rows(ran.out)[1]) == (0, ["skipped", "some", "two", "two names no case file"])
+
+
+def needs_torch(subject: Subject) -> Outcome:
+    passed = {"torch-cpu": "torch is not installed"}
+    return Outcome(inapplicable=(Runnable(subject.package.name, (), passed).problem(),))
+
+
+def test_the_last_line_says_what_was_not_looked_at(project: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without torch exit code 0 looked as if kernels had been loaded and compared."""
+    checks = {"good": good, "some": only_one, "load": needs_torch, "none": nothing}
+    monkeypatch.setattr(verb, "CHECKS", table(checks))
+    ran = cli("check", project)
+    assert (ran.code, ran.err) == (0, "2 of 4 checks were skipped: load (needs torch), none\n")
 
 
 def test_a_check_and_a_package_that_are_both_named_must_meet(project: Path, cli: Cli) -> None:

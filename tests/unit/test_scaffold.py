@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -30,3 +31,14 @@ def test_who_has_no_license_text_is_told_to_write_one(cli: Cli, tmp_path: Path) 
     (tmp_path / "gelu").mkdir()
     (tmp_path / "gelu/LICENSE").touch()
     assert "LICENSE" not in cli("init", tmp_path / "gelu").out
+
+
+def test_init_says_what_the_tests_need_where_it_is_not_here(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The build that it names next worked, then the tests ended with a bare ModuleNotFoundError."""
+    for module in ("torch", "kernels"):
+        monkeypatch.setitem(sys.modules, module, None)
+    ran = cli("init", tmp_path / "my-kernel")
+    assert "      the tests need what is not here: pip install torch 'hubkernels[client]'\n" in ran.out
+    assert "the tests need" not in cli("init", tmp_path / "other", "--backends", "cuda").out

@@ -10,10 +10,11 @@ from pathlib import Path
 from hubkernels.build.artifacts import built, strays
 from hubkernels.build.bundle import is_current, note_commit
 from hubkernels.build.cache import find_cache
+from hubkernels.build.fetching import to_fetch, to_lock
 from hubkernels.build.many import Chosen, Failures, choose_all
 from hubkernels.build.places import Places
 from hubkernels.build.planner import Planner
-from hubkernels.build.report import Report, told_if_long
+from hubkernels.build.report import Begun, Report, told_if_long
 from hubkernels.build.scan import Reads, ScannedSource
 from hubkernels.build.sdks import Tell, project_sdks
 from hubkernels.build.select import select
@@ -26,12 +27,12 @@ from hubkernels.host.machine import this_machine
 from hubkernels.model.artifact import Artifact
 from hubkernels.model.plan import BuildPlan
 from hubkernels.model.project import Package, Project
-from hubkernels.model.sdk import SdkName
+from hubkernels.model.sdk import LOCK, SdkName
 from hubkernels.model.variant import AnyVariant, Decisions, Variant
 from hubkernels.toolchain.compiler import compiler_environment
 from hubkernels.toolchain.cpu import Toolchain
 from hubkernels.toolchain.sdk.pinned import Pinned
-from hubkernels.toolchain.sdk.wanted import Wanted, wanted_sdks, without_clang
+from hubkernels.toolchain.sdk.wanted import Wanted, sdk_names, wanted_sdks, without_clang
 
 
 class Builder:
@@ -75,13 +76,14 @@ class Builder:
 
         there: what is locked.
         """
+        wanted = wanted_sdks(self._declared(packages, tags), self.machine.platform)
+        return wanted if tags else without_clang(wanted, there)
+
+    def _declared(self, packages: Iterable[Package], tags: Collection[str]) -> list[AnyVariant]:
         decisions = [self.decide(package) for package in packages]
         variants = [variant for each in decisions for variant in each.accepted]
         variants += [each.variant for decided in decisions for each in decided.rejected if not each.of_package]
-        if tags:
-            named = [each for each in variants if each.tag in tags]
-            return wanted_sdks(named, self.machine.platform)
-        return without_clang(wanted_sdks(variants, self.machine.platform), there)
+        return [each for each in variants if not tags or each.tag in tags]
 
     def tools(self, variant: AnyVariant | None = None) -> Toolchain:
         return self.planner.tools(variant)
@@ -170,15 +172,23 @@ class Builder:
 
     def _choose(self, packages: Sequence[Package], tags: Sequence[str], report: Report, *, leave_out: bool) -> Chosen:
         """The variants to build. What they need is fetched first: then it is known what that can do."""
-        for told in self._lock_where_none(packages, tags):
+        for told in self._lock_where_none(packages, tags, report):
             report(told)
         decided = [(package, self.decide(package)) for package in packages]
         likely = [each for _, found in decided for each in found.accepted if not tags or each.tag in tags]
-        if self.planner.supply().fetch(each for each in likely if isinstance(each, Variant)):
+        if self._fetch([each for each in likely if isinstance(each, Variant)], report):
             decided = [(package, self.decide(package)) for package in packages]
         return choose_all(decided, tags, report, leave_out=leave_out)
 
-    def _lock_where_none(self, packages: Iterable[Package], tags: Collection[str] = ()) -> tuple[str, ...]:
+    def _fetch(self, variants: Sequence[Variant], report: Report) -> bool:
+        """Bring what is pinned for variants; tells whether anything had to be."""
+        pinned = self.planner.supply().pinned
+        names = dict.fromkeys(name for variant in variants for name in sdk_names(variant) if pinned.waits(name))
+        if lacking := {name: sdk for name in names if (sdk := pinned.get(name))}:
+            report(Begun(to_fetch(variants, lacking)))
+        return self.planner.supply().fetch(variants)
+
+    def _lock_where_none(self, packages: Sequence[Package], tags: Collection[str], report: Report) -> tuple[str, ...]:
         """Write toolchain.lock where there is none, by what the package index has; tells what it has not, and why.
 
         tags: variants that are built; all if there are none. An index that cannot be asked is no error: what is
@@ -189,10 +199,14 @@ class Builder:
         wanted = self.wanted(packages, tags)
         if not wanted.names:
             return ()
+        declared = (each for each in self._declared(packages, tags) if isinstance(each, Variant))
+        here = [each for each in declared if set(sdk_names(each)) <= set(wanted.names)]
+        report(Begun(to_lock(here, wanted.names)))
         try:
             added, left_out = self.sdks.add_soon(wanted.names)
         except EnvironmentLacksError as error:
             why = error.problems[0].what
+            self.planner.pin(Pinned(lacking=_NOT_LOCKED))
             return (f"{self.sdks.lock.name} is not written, so this build is made with what is installed here: {why}",)
         told = [f"left out of {self.sdks.lock.name}: {each}" for each in (*wanted.left_out, *left_out)]
         if added:  # an empty lock would keep builds from what another index has
@@ -208,6 +222,14 @@ class Builder:
             if self.places.work.is_dir() and not any(self.places.links()):
                 self.planner.hashes.save()
         self.cache.trim()
+
+
+_NOT_LOCKED = (
+    f", and {LOCK} could not be written, as is told above: `pip config list` tells which index is asked, PIP_INDEX_URL "
+    f"names another; without one install torch from a file, or bring {LOCK} from elsewhere, and what `toolchain pack` "
+    "writes there, for `kernel-builder toolchain unpack`"
+)
+"""Why what an SDK would have is not there, after a lock could not be written, and what next."""
 
 
 def _require_plain(root: Path) -> None:

@@ -23,7 +23,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Begun:
-    """What goes on now, in words."""
+    """What goes on now, in words; `Going` where they are of how far it is."""
 
     what: str
 

@@ -34,6 +34,9 @@ class Cell:
         dtype: torch.dtype = getattr(torch, self.dtype_name)
         return dtype
 
+    def __str__(self) -> str:
+        return f"{self.case.op} {self.dtype_name} {self.shape_name} ({'x'.join(map(str, self.shape))})"
+
     def arguments(self, seed: int) -> dict[str, Any]:
         return self.case.make(self.shape, self.dtype, torch.Generator().manual_seed(seed))
 

@@ -73,7 +73,7 @@ def _parity(subject: Subject) -> Outcome:
         return Outcome(inapplicable=missing.problems)
     if not runnable.found:
         return Outcome(inapplicable=(runnable.problem(),))
-    reports = [check_parity(subject.package, folder) for folder in runnable.found]
+    reports = [check_parity(subject.package, folder, report=subject.report) for folder in runnable.found]
     return Outcome(
         good=tuple(
             f"{report.variant}: {report.passed}/{len(report.rows)} agree with the float64 reference"

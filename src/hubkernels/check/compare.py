@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from hubkernels.check.cells import Cell, as_tuple, call_with_gradients, cells, differentiable, load_case
+from hubkernels.check.client import Count
 from hubkernels.check.loaded import load_kernel
 from hubkernels.check.opcase import Tolerance
 from hubkernels.model.digest import METADATA
@@ -56,14 +57,15 @@ class Verdict:
     problems: tuple[str, ...]
 
 
-def compare(folder: str, cases: Sequence[str]) -> dict[str, Any]:
+def compare(folder: str, cases: Sequence[str], count: Count) -> dict[str, Any]:
     """Compare one artifact with every cell of its cases."""
     kernel = load_kernel(Path(folder))
     every = [cell for file in cases for cell in cells(load_case(Path(file)))]
-    return {
-        "id": json.loads((Path(folder) / METADATA).read_bytes())["id"],
-        "rows": [row for cell in every for row in compare_cell(cell, kernel)],
-    }
+    rows = []
+    for done, cell in enumerate(every):
+        count(done, len(every), str(cell))
+        rows += compare_cell(cell, kernel)
+    return {"id": json.loads((Path(folder) / METADATA).read_bytes())["id"], "rows": rows}
 
 
 def compare_cell(cell: Cell, kernel: ModuleType) -> list[dict[str, Any]]:

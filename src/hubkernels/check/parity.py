@@ -8,12 +8,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from hubkernels.check.client import Task, run_in_fresh_process
+from hubkernels.build.report import Begun, Report
+from hubkernels.check.client import Counted, Task, run_in_fresh_process
 from hubkernels.errors import InputError, Problem
+from hubkernels.model.going import Going
 from hubkernels.model.project import Package
 
-PARITY = Task("parity", "hubkernels.check.compare:compare")
+PARITY = Task("parity", "hubkernels.check.compare:compare", counts=True)
 TIMEOUT_S = 1800.0
+"""For one case: how long all of them take is a matter of the machine."""
 
 
 @dataclass(frozen=True)
@@ -67,21 +70,29 @@ class ParityReport:
         return {"package": self.package, "variant": self.variant, "id": self.op_id, "rows": rows}
 
 
-def check_parity(
+def check_parity(  # noqa: PLR0913 - what a process is started with
     package: Package,
     variant: Path,
     *,
     environment: Mapping[str, str] | None = None,
     timeout_s: float = TIMEOUT_S,
     python: str = sys.executable,
+    report: Report = lambda _: None,
 ) -> ParityReport:
     """Compare one artifact with the reference of every case of its package, in a fresh process.
 
     variant: ``build/<package>/<variant>``. environment: as for `run_in_fresh_process`; HUBKERNELS_ISA forces a tier.
+    report: hears how many cases are done.
     A wrong result is a row of the report; raises CheckFailedError only where there is none.
     """
     request = {"folder": str(variant.resolve()), "cases": case_files(package)}
-    answer = run_in_fresh_process(PARITY, request, timeout_s=timeout_s, environment=environment, python=python)
+
+    def hear(counted: Counted) -> None:
+        report(Begun(Going(f"parity: {package.name}: {counted.done} of {counted.total} cases")))
+
+    answer = run_in_fresh_process(
+        PARITY, request, timeout_s=timeout_s, environment=environment, python=python, hear=hear
+    )
     rows = (read_row(row) for row in answer["rows"])
     ordered = sorted(rows, key=lambda row: (row.op, row.dtype, row.shape_name, row.what))
     return ParityReport(package.name, variant.name, answer["id"], tuple(ordered))

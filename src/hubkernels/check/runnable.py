@@ -14,6 +14,10 @@ from hubkernels.model.backend import CPU
 from hubkernels.model.project import Package
 from hubkernels.model.variant import AnyVariant
 
+_NO_TORCH = "torch is not installed"
+NEEDS_TORCH = "pip install torch"
+"""The way out where that alone keeps all artifacts from being loaded."""
+
 
 @dataclass(frozen=True)
 class Runnable:
@@ -31,6 +35,8 @@ class Runnable:
         """Why nothing is found."""
         why = (f"  - {reason}" for reason in self.passed_over)
         hint = "name one with --variant to try it all the same"
+        if all(reason == _NO_TORCH for reason in self.passed.values()):
+            hint = NEEDS_TORCH
         return Problem("\n".join((f"no artifact of {self.package} can be loaded here", *why)), hint=hint)
 
 
@@ -50,7 +56,7 @@ def find_runnable(builder: Builder, package: Package, tags: Sequence[str]) -> Ru
 def why_not_loaded(variant: AnyVariant, machine: Machine) -> str | None:
     """What is for a device is made anywhere, but the client takes that of the installed torch's backend, or cpu."""
     if machine.torch is None:
-        return "torch is not installed"
+        return _NO_TORCH
     if variant.backend == CPU or variant.backend.name == machine.torch.backend:
         return None
     return f"needs a torch for {variant.backend.name}; {machine.torch.release} is for {machine.torch.backend}"

@@ -12,6 +12,7 @@ from hubkernels.build.pipeline import Builder
 from hubkernels.build.report import Report, told_if_long
 from hubkernels.build.state import stale
 from hubkernels.check.checks import Check
+from hubkernels.check.client import HungError
 from hubkernels.errors import CHECK_FAILED, INPUT_WRONG, HubkernelsError, Problem
 from hubkernels.model.project import Package
 
@@ -31,6 +32,11 @@ class Subject:
     def folder(self) -> Path:
         """The folder of the package's artifacts."""
         return self.builder.places.package(self.package.name)
+
+    @property
+    def debug(self) -> bool:
+        """Whether somebody wants to know all of an error."""
+        return self.builder.settings.keep_scratch
 
     @cached_property
     def stale(self) -> tuple[Problem, ...]:
@@ -98,7 +104,8 @@ def judge(each: Check, subject: Subject) -> Verdict:
             outcome = each.run(subject)
     except HubkernelsError as error:
         state: State = "failed" if error.exit_code == CHECK_FAILED else "not run"
-        return Verdict(each.name, name, state, Outcome(problems=error.problems, warnings=old), error.exit_code)
+        problems = (error.with_stack(),) if isinstance(error, HungError) and subject.debug else error.problems
+        return Verdict(each.name, name, state, Outcome(problems=problems, warnings=old), error.exit_code)
     outcome = replace(outcome, warnings=(*old, *outcome.warnings))
     if outcome.problems:
         return Verdict(each.name, name, "failed", outcome, CHECK_FAILED)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hubkernels.check.checks import CHECKS
-from hubkernels.cli.console import columns, report, say_json, say_problems, say_warnings
+from hubkernels.cli.console import columns, note, report, say_json, say_problems, say_warnings
 from hubkernels.cli.options import (
     HERE,
     Debug,
@@ -30,6 +30,7 @@ from hubkernels.errors import InputError, Problem, nearest
 if TYPE_CHECKING:
     from hubkernels.build.pipeline import Builder
     from hubkernels.build.settings import Settings
+    from hubkernels.check.verdict import Verdict
     from hubkernels.cli.target import Target
     from hubkernels.model.project import Package
 
@@ -60,7 +61,7 @@ def check(  # noqa: PLR0913, PLR0917 - one parameter an option
     json: Json = False,
 ) -> int:
     from hubkernels.build.artifacts import built  # noqa: PLC0415 - `--help` does without
-    from hubkernels.check.verdict import Subject, Verdict, insist  # noqa: PLC0415
+    from hubkernels.check.verdict import Subject, insist  # noqa: PLC0415
     from hubkernels.release.measured import judge  # noqa: PLC0415
 
     chosen = [check for name, check in CHECKS.items() if name in (words or ())]
@@ -88,6 +89,8 @@ def check(  # noqa: PLR0913, PLR0917 - one parameter an option
     else:
         say_warnings(dict.fromkeys(warning for verdict in verdicts for warning in verdict.outcome.warnings))
         say_problems(dict.fromkeys(problem for verdict in verdicts for problem in verdict.outcome.problems))
+        if skipped := _looked_at_nothing(verdicts):
+            note(f"{len(skipped)} of {len(chosen or CHECKS)} checks were skipped: {', '.join(skipped)}")
     return max((verdict.code for verdict in verdicts), default=0)
 
 
@@ -99,6 +102,19 @@ check.__doc__ = "\n".join(
         *(f"{each.name:12}  {each.summary}" for each in CHECKS.values()),
     )
 )
+
+
+def _looked_at_nothing(verdicts: Sequence[Verdict]) -> list[str]:
+    """The checks that applied to no package: exit code 0 says nothing of what they are for."""
+    from hubkernels.check.runnable import NEEDS_TORCH  # noqa: PLC0415 - `--help` does without
+
+    looked = {verdict.check for verdict in verdicts if verdict.state != "skipped"}
+    found: dict[str, str] = {}
+    for verdict in verdicts:
+        if verdict.check not in looked:
+            lacks = any(problem.hint == NEEDS_TORCH for problem in verdict.outcome.inapplicable)
+            found[verdict.check] = " (needs torch)" if lacks else found.get(verdict.check, "")
+    return [f"{name}{why}" for name, why in found.items()]
 
 
 def alias(name: str) -> Callable[..., int]:

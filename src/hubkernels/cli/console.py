@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING
 
 import typer
 
+from hubkernels.cli.pace import Pace, usual_pace
 from hubkernels.errors import Problem
+from hubkernels.model.going import Going
 
 if TYPE_CHECKING:
     from hubkernels.build.report import Event
@@ -28,7 +31,13 @@ def say_json(value: object) -> None:
 
 
 def note(text: str) -> None:
-    typer.echo(text, err=True)
+    if not isinstance(text, Going) or _pace().due():
+        typer.echo(text, err=True)
+
+
+@cache
+def _pace() -> Pace:
+    return usual_pace()
 
 
 def say_problems(problems: Iterable[Problem]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,9 @@ import typer
 from hubkernels.cli.console import say
 from hubkernels.cli.options import HERE
 from hubkernels.errors import InputError, Problem
+
+_TESTS_NEED = {"torch": "torch", "kernels": "'hubkernels[client]'", "pytest": "pytest"}
+"""What the tests of a new project import, and what brings it; a build needs none of it."""
 
 
 def init(  # noqa: PLR0913, PLR0917 - typer makes options of parameters
@@ -50,6 +54,8 @@ def init(  # noqa: PLR0913, PLR0917 - typer makes options of parameters
     there = "" if path == HERE else f"cd {path} && "
     builds = noarch or "cpu" in start.backends
     say(f"next: {there}kernel-builder {'build && pytest tests' if builds else 'list-variants # what is not built yet'}")
+    if lacking := [what for module, what in _TESTS_NEED.items() if builds and find_spec(module) is None]:
+        say(f"      the tests need what is not here: pip install {' '.join(lacking)}")
     if not any(path.glob("LICEN[CS]E*")):
         say(f"      write the text of {start.license} to LICENSE: it goes along with what is exported")
 

@@ -87,6 +87,18 @@ def _touches(changed: Iterable[str], folder: str, files: Iterable[str]) -> bool:
     return any(file in paths or file.startswith(above) for file in files)
 
 
+def takes_along(file: Path, environment: Mapping[str, str]) -> bool:
+    """Whether a new file at a path would be one of a checkout: it lies in one, and git does not ignore it."""
+    place = Path(os.path.realpath(file.absolute().parent), file.name)
+    folder = next(above for above in place.parents if above.is_dir())
+    try:
+        inside = _git(folder, environment, "rev-parse", "--is-inside-work-tree")
+        ignored = _git(folder, environment, "check-ignore", "--quiet", "--no-index", "--", str(place))
+    except EnvironmentLacksError:
+        return False
+    return inside.output.strip() == "true" and ignored.status == 1
+
+
 @dataclass(frozen=True)
 class Repository:
     """A checkout. top: its folder, without links."""

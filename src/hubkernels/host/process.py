@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 from hubkernels.errors import EnvironmentLacksError, Problem
+
+_LOOK_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,51 @@ def run(
     except subprocess.TimeoutExpired as error:
         raise EnvironmentLacksError(Problem(f"{command[0]} did not end within {timeout_s:g} s")) from error
     return Finished(done.returncode, done.stdout, done.stderr)
+
+
+def run_watched(
+    command: Sequence[str | Path], *, cwd: Path, env: Mapping[str, str], is_late: Callable[[], bool]
+) -> Finished:
+    """Run a command to its end, or until it is late: then it is killed. is_late: asked every half second.
+
+    Raises EnvironmentLacksError when it cannot be started.
+    """
+    words = [str(word) for word in command]
+    try:
+        process = subprocess.Popen(
+            words,
+            cwd=cwd,
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            errors="replace",
+        )
+    except OSError as error:
+        raise EnvironmentLacksError(Problem(f"cannot start {command[0]}: {error.strerror}")) from error
+    with process:
+        try:
+            return _finished(process, is_late)
+        except BaseException:
+            process.kill()
+            raise
+
+
+def _finished(process: subprocess.Popen[str], is_late: Callable[[], bool]) -> Finished:
+    while (ended := _waited(process)) is None:
+        if is_late():
+            process.kill()
+    return ended
+
+
+def _waited(process: subprocess.Popen[str]) -> Finished | None:
+    """What it left behind; None where it runs on. What it wrote by then is kept for the next look."""
+    try:
+        output, errors = process.communicate(timeout=_LOOK_S)
+    except subprocess.TimeoutExpired:
+        return None
+    return Finished(process.returncode, output, errors)
 
 
 def become(command: Sequence[str | Path], *, env: Mapping[str, str]) -> NoReturn:

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from hubkernels.check.client import Count
 from hubkernels.errors import CheckFailedError, Problem
 
 
-def load_back(repo_id: str, commit: str, backend: str, tag: str, cases: Sequence[str]) -> dict[str, Any]:
+def load_back(  # noqa: PLR0913 - the request of the task
+    repo_id: str, commit: str, *, backend: str, tag: str, cases: Sequence[str], count: Count
+) -> dict[str, Any]:
     """Load a variant at a commit from a cache that has no other, and run the cases."""
     import kernels  # noqa: PLC0415 - the parent imports the modules of tasks without the client
 
@@ -21,4 +24,4 @@ def load_back(repo_id: str, commit: str, backend: str, tag: str, cases: Sequence
         return {"rows": []}
     from hubkernels.check.compare import compare  # noqa: PLC0415 - needs torch, as the client does
 
-    return {"rows": compare(str(folder), cases)["rows"]}
+    return {"rows": compare(str(folder), cases, count)["rows"]}

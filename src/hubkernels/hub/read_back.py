@@ -29,7 +29,7 @@ from hubkernels.hub.variant_metadata import VariantMetadata
 from hubkernels.model.lock import Pin
 from hubkernels.model.project import KernelDependency, Package
 
-READ_BACK = Task("read back", "hubkernels.hub.loaded_back:load_back")
+READ_BACK = Task("read back", "hubkernels.hub.loaded_back:load_back", counts=True)
 
 _ELSEWHERE = frozenset({"LOCAL_KERNELS", "KERNELS_CACHE", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"})
 """Where a client would look before it looks into the cache that is meant."""

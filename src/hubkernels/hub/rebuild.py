@@ -32,6 +32,10 @@ _OWN = frozenset({"id", "digest", "provenance"})
 
 
 _PUBLISH_AGAIN = "nobody can verify that: ask who published it to commit the sources, build and publish again"
+_NAMES_SOURCES = (
+    "--source DIR|URL names it; who publishes writes the git address as `source` below [general] in build.toml, and "
+    "nobody needs to name it"
+)
 _LACKS = "`kernel-builder doctor` tells what this machine lacks; another machine may have it"
 _OTHER_SOURCES = "--source and --subfolder name other sources"
 
@@ -94,7 +98,7 @@ class _Published:
         if sources_of(self.metadata).dirty is not False:
             return "it was built of files that were not committed", _PUBLISH_AGAIN
         if source is None and not self.links:
-            return "its metadata name no repository of its sources", "--source DIR|URL names it"
+            return "its metadata name no repository of its sources", _NAMES_SOURCES
         return None
 
 

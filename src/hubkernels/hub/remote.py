@@ -302,6 +302,8 @@ class Remote:
             what = f"{branch} of {self.repo_id} was changed by another while this was published"
             return RaceLostError(Problem(what, self.url, "publish again: it starts from what is there now"))
         hint = _WAYS_OUT.get(status, "try again; where it persists, ask who runs the Hub")
+        if status == _NOBODY and _sent_a_token(error):
+            hint = _OF_ANOTHER_HUB
         return HubRefusedError(Problem(f"the Hub refused ({status}): {said}", self.url, hint))
 
 
@@ -360,6 +362,11 @@ def _status(error: BaseException | None) -> int:
     return int(getattr(getattr(error, "response", None), "status_code", 0))
 
 
+def _sent_a_token(error: Exception) -> bool:
+    request = getattr(getattr(error, "response", None), "request", None)
+    return "authorization" in getattr(request, "headers", {})
+
+
 def _wished_s(error: Exception) -> float | None:
     """How long the Hub asks to be left alone, where that is no longer than a user would wait."""
     text = getattr(getattr(error, "response", None), "headers", {}).get("retry-after", "")
@@ -374,6 +381,11 @@ _WAYS_OUT = {
     429: "too many requests: wait a minute and try again",
     507: "the disk of the Hub is full",
 }
+
+
+_OF_ANOTHER_HUB = (
+    "this Hub does not know the token that was sent: unset HF_TOKEN for it, or `hf auth logout`, or log in there"
+)
 
 
 def _client(token: str | None) -> HfApi:

@@ -215,7 +215,7 @@ def _refused(error: urllib.error.HTTPError, url: str) -> RefusedError:
 
 
 _WAYS_OUT = {
-    401: "a private kernel needs a token: `hf auth login`, or HF_TOKEN",
+    401: "where there is a token, this Hub does not know it: unset HF_TOKEN for it, or `hf auth logout`; or get one",
     403: "the token may not read it: ask an owner of the organization for that right",
     404: "is the name right? A private kernel shows with a token alone: `hf auth login`, or HF_TOKEN",
     429: "too many requests: wait a minute and try again",
