@@ -696,6 +696,12 @@ def test_a_body_is_no_longer_than_what_is_asked_may_be(hub: Served) -> None:
     ):
         refused(hub.ask(method, path, brackets), 413, "the body has more than 65536 bytes")
     refused(hub.ask("POST", "/api/validate-yaml", brackets * 40), 413, "the body has more than 3145728 bytes")
+    batch = f"{PAGE}.git/info/lfs/objects/batch"
+    for path in (f"{API}/paths-info/v1", f"{API}/preupload/v1", batch, batch.replace("batch", "verify")):
+        for what in (b"[],", b"{},", b"0,"):
+            body = b'{"paths": [' + what * ((8 << 20) // len(what) - 9) + b"0]}"
+            answer = hub.ask("POST", path, body, CI, Content_Type="application/json")
+            refused(answer, 413, "the body has more than 262144 commas and brackets")
 
 
 def test_what_is_ignored_and_where_it_goes_is_told_before_an_upload(serve: Serve) -> None:

@@ -31,6 +31,9 @@ def opened(folder: Path, way_out: str = "stop it, and start it again afterwards"
         hub.open()
     except TakenError as error:
         raise EnvironmentLacksError(Problem(error.problems[0].what, hint=way_out)) from error
+    except BaseException:
+        hub.close()
+        raise
     try:
         yield hub
     except BaseException as error:
