@@ -25,7 +25,7 @@ from hubkernels.hub.local.adopt import look_at, opened, place
 from hubkernels.hub.local.hub import Hub, refuse_twins, repo_in, repositories
 from hubkernels.hub.local.names import KINDS, RepoId, is_ref
 from hubkernels.hub.local.repository import Repository, lay_out
-from hubkernels.hub.local.whole import insist_on_whole
+from hubkernels.hub.local.whole import insist_on_large, insist_on_whole
 
 MANIFEST = "manifest.json"
 _FORM = 1
@@ -36,11 +36,14 @@ _HEX = "[0-9a-f]"
 _SHA256 = re.compile(rf"{_HEX}{{64}}")
 _LARGE = re.compile(rf"lfs/objects/{_HEX}{{2}}/{_HEX}{{2}}/({_HEX}{{64}})")
 _PARTS = re.compile(
-    rf"hub\.json|packed-refs|refs/(heads|tags|pr)/[^\0\\]+|{_LARGE.pattern}"
+    rf"hub\.json|packed-refs|lfs/left-out|refs/(heads|tags|pr)/[^\0\\]+|{_LARGE.pattern}"
     rf"|objects/({_HEX}{{2}}/{_HEX}{{38}}|pack/pack-{_HEX}{{40}}\.(pack|idx))"
 )
 """What is carried of a repository: neither its config nor hooks, which git would obey."""
 
+
+_PLACES = ("hub.json", "packed-refs", "objects/??/*", "objects/pack/*", "lfs/left-out", "lfs/objects/??/??/*")
+"""Where it is, beside refs. Links are followed, as the server does: an operator may have moved a folder elsewhere."""
 
 _SERVED = (
     "stop it, pack, and start it again; or `kernel-builder hub pull` from it into another folder, what a lock names, "
@@ -105,12 +108,14 @@ def _check(place: Path, repo: RepoId, hub: Hub, where: str, hint: str) -> None:
     git = Repository(place, hub.scratch)
     with closing(git.objects):
         insist_on_whole(git, repo, where, hint)
+        insist_on_large(git, repo, where, hint)
 
 
 def _carried(folder: Path) -> Iterator[tuple[str, Path]]:
     for repository in repositories(folder):
-        for path in sorted(repository.rglob("*")):
-            if path.is_file() and not path.is_symlink() and _is_part(path.relative_to(repository).as_posix()):
+        refs = (path for kind in ("heads", "tags", "pr") for path in (repository / "refs" / kind).rglob("*"))
+        for path in sorted({*refs, *(path for pattern in _PLACES for path in repository.glob(pattern))}):
+            if path.is_file() and _is_part(path.relative_to(repository).as_posix()):
                 yield path.relative_to(folder).as_posix(), path
 
 
