@@ -10,6 +10,7 @@ from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
+from typing import Literal
 
 import pytest
 
@@ -105,7 +106,7 @@ def test_a_damaged_object_hides_no_other_repository_and_is_named(
     whole = path.read_bytes()
     path.chmod(0o644)
     DAMAGE[damage](path)
-    commit_is_whole = what != "main"
+    commit_is_whole, says_commit = what != "main", damage in {"no commit", "cut off"}
     ids = ["org/my-kernel", "org/second"] if commit_is_whole else ["org/second"]
     for query in ("", "?author=org"):
         assert [each["id"] for each in hub.ask("GET", f"/api/kernels{query}").json()] == ids
@@ -114,6 +115,7 @@ def test_a_damaged_object_hides_no_other_repository_and_is_named(
         hub.ask("GET", f"{PAGE}/resolve/main/.gitattributes"),
         commit(hub, file("a", b"1")),
         *(() if commit_is_whole else (hub.ask("GET", API), hub.ask("GET", f"{API}/commits/main"))),
+        *(() if commit_is_whole or says_commit else (hub.ask("GET", f"{API}/refs"),)),
     ]
     for answer in asked:
         assert answer.status == 503, answer
@@ -125,6 +127,42 @@ def test_a_damaged_object_hides_no_other_repository_and_is_named(
     path.write_bytes(whole)
     assert cloned(hub, tmp_path / "clone") == ""
     assert hub.ask("GET", API).status == 200
+
+
+@pytest.mark.parametrize("kind", ["kernel", "model"])
+def test_a_branch_that_names_what_never_was_hides_no_other_repository(
+    serve: Serve, caplog: pytest.LogCaptureFixture, kind: Literal["kernel", "model"]
+) -> None:
+    hub = serve()
+    for name in ("first", "second"):
+        hub.api().create_repo(f"org/{name}", repo_type=kind)
+    oid, where = "f" * 40, f"/api/{kind}s"
+    (hub.git(f"{kind}s/org/first") / "refs/heads/main").write_text(f"{oid}\n", encoding="ascii")
+    for query in ("", "?author=org"):
+        caplog.clear()
+        assert [each["id"] for each in hub.ask("GET", f"{where}{query}").json()] == ["org/second"]
+        assert f"{kind}s/org/first.git/objects/ff/{oid[2:]} is missing" in caplog.text
+    for path in ("", "/refs", "/revision/main", "/tree/main", "/commits/main"):
+        answer = hub.ask("GET", f"{where}/org/first{path}")
+        assert answer.status == 503
+        assert f"the object {oid} of org/first is missing" in answer.json()["error"]
+
+
+def test_two_folders_that_are_one_name_are_neither_served_nor_packed(
+    folder: Path, serve: Serve, tmp_path: Path
+) -> None:
+    """One hid the other, without a word."""
+    twin = folder / "kernels/org/First.git"
+    assert run("cp", "-a", folder / "kernels/org/first.git", twin).returncode == 0
+    told = "kernels: org/First and org/first are one repository for a Hub"
+    for use in (lambda: serve(folder), lambda: pack(folder, tmp_path / "x.tar")):
+        with pytest.raises(CheckFailedError, match=told) as raised:
+            use()
+        assert "move one of them elsewhere" in str(raised.value)
+    assert not (tmp_path / "x.tar").exists()
+    twin.rename(tmp_path / "elsewhere")
+    pack(folder, tmp_path / "x.tar")
+    assert serve(folder).ask("GET", "/api/kernels/org/first").status == 200
 
 
 def test_a_repository_that_is_deleted_meanwhile_is_no_failure(

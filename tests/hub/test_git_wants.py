@@ -34,7 +34,7 @@ def test_git_fetches_a_commit_that_is_no_head(
 ) -> None:
     url = f"{hub.url}/kernels/org/my-kernel"
     for number, oid in enumerate(history):
-        for words in ((), ("--depth", "1"), ("--filter=blob:limit=1k",), ("--depth", "1", "--filter=blob:limit=1k")):
+        for words in ((), ("--depth", "1")):
             folder = tmp_path / f"{number}-{'-'.join(words).replace('/', '')}"
             assert run("git", "init", "-q", "--bare", folder).returncode == 0
             done = run("git", "-C", folder, "-c", f"protocol.version={protocol}", "fetch", "-q", *words, url, oid)
@@ -42,16 +42,35 @@ def test_git_fetches_a_commit_that_is_no_head(
             assert run("git", "-C", folder, "rev-parse", "FETCH_HEAD").stdout.strip() == oid
             log = run("git", "-C", folder, "log", "--format=%H", "FETCH_HEAD").stdout.split()
             assert len(log) == 1 if "--depth" in words else len(log) > 1
-            large = run("git", "-C", folder, "rev-parse", f"{oid}:large").stdout.strip()
-            assert (large in run("git", "-C", folder, "cat-file", "--batch-all-objects", "--batch-check").stdout) is (
-                "--filter=blob:limit=1k" not in words
-            )
+
+
+@pytest.mark.parametrize("words", ["blob:none", "blob:limit=1k", "tree:0"])
+def test_a_clone_that_asks_for_a_part_gets_the_whole(
+    hub: Served, history: tuple[str, str], tmp_path: Path, words: str
+) -> None:
+    """git was promised that it might come again for files, and then given none: its checkout failed."""
+    url, folder = f"{hub.url}/kernels/org/my-kernel", tmp_path / "clone"
+    done = run("git", "clone", "-q", f"--filter={words}", "-b", "v1", url, folder)
+    assert done.returncode == 0, done.stderr
+    assert (folder / "small").read_bytes() == b"2"
+    assert run("git", "-C", folder, "show", f"{history[0]}:small").stdout == "1"
+    assert run("git", "-C", folder, "fsck").returncode == 0
+
+
+def test_a_filter_that_nobody_was_offered_is_refused(hub: Served, history: tuple[str, str]) -> None:
+    """One is read from an object, whose id may be one that no ref leads to."""
+    asked = f"want {history[1]} side-band-64k ofs-delta\n".encode(), f"filter sparse:oid={'a' * 40}\n".encode()
+    sent = b"".join(b"%04x%s" % (len(line) + 4, line) for line in asked) + b"00000009done\n"
+    answer = hub.ask("POST", f"{PAGE}/git-upload-pack", sent)
+    assert answer.status == 400
+    assert "filters nothing" in answer.json()["error"]
 
 
 def test_the_advertisement_says_so(hub: Served) -> None:
     answer = hub.ask("GET", f"{PAGE}/info/refs?service=git-upload-pack")
     assert b" allow-reachable-sha1-in-want" in answer.body
     assert b"refs/wanted" not in answer.body
+    assert b" filter" not in answer.body
 
 
 def test_what_no_ref_leads_to_is_given_to_nobody(hub: Served, history: tuple[str, str], tmp_path: Path) -> None:

@@ -462,11 +462,40 @@ def test_of_what_is_no_commit_nothing_is_read(
     assert hub.ask("GET", f"{API}/revision/{head}").status == 200
 
 
-def test_a_text_that_looks_like_a_pointer_is_a_text(hub: Served) -> None:
-    text = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 5\n".encode()
-    assert commit(hub, file("a", text)).status == 200
-    answer = hub.ask("GET", f"{PAGE}/resolve/v1/a")
-    assert (answer.status, answer.body) == (200, text)
+def test_a_pointer_comes_with_its_content_or_not_at_all(hub: Served) -> None:
+    """As on the Hub: whoever sent one had not fetched the file itself, and nobody else could tell it from one."""
+    text = f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256(b'large')}\nsize 5\n".encode()
+    head = hub.ask("GET", f"{API}/revision/v1").json()["sha"]
+    refused(commit(hub, file("a", text)), 400, f"a is the pointer of a large file, whose content {sha256(b'large')}")
+    assert hub.ask("GET", f"{API}/revision/v1").json()["sha"] == head
+    upload(hub, b"large")
+    refused(commit(hub, file("a", text.replace(b"size 5", b"size 6"))), 400, "a is the pointer of a large file")
+    assert commit(hub, file("a", text), file("b", text + b"\n")).status == 200
+    assert hub.ask("HEAD", f"{PAGE}/resolve/v1/a").headers["X-Linked-Size"] == "5"
+    assert hub.ask("GET", f"{PAGE}/resolve/v1/b").body == text + b"\n"
+
+
+def test_a_large_file_whose_content_is_gone_is_named_and_comes_again(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its pointer was given as the file, and locked."""
+    hub = with_file(serve, "always")
+    content = hub.git() / "lfs/objects" / sha256(CONTENT)[:2] / sha256(CONTENT)[2:4] / sha256(CONTENT)
+    for harm in (content.unlink, lambda: content.write_bytes(CONTENT[:-1])):
+        harm()
+        for method in ("HEAD", "GET"):
+            assert hub.ask(method, f"{PAGE}/resolve/v1/a.so").status == 503
+        refused(hub.ask("GET", f"{PAGE}/resolve/v1/a.so"), 503, f"with the SHA-256 {sha256(CONTENT)}, is not here")
+        assert f"{content}, which a.so of org/my-kernel points to, is missing" in caplog.text
+        (listed,) = (each for each in hub.ask("GET", f"{API}/tree/v1").json() if each["path"] == "a.so")
+        assert (listed["size"], listed["lfs"]["oid"]) == (len(CONTENT), sha256(CONTENT))
+        assert hub.ask("GET", f"{PAGE}/raw/v1/a.so").body.startswith(b"version ")
+        asked = {"files": [{"path": "a.so", "size": len(CONTENT)}]}
+        assert hub.ask("POST", f"{API}/preupload/v1", asked, CI).json()["files"][0]["oid"] is None
+        upload(hub, CONTENT)
+        assert commit(hub, pointer("a.so", CONTENT)).status == 200
+        assert hub.ask("GET", place(hub)).body == CONTENT
+        content.chmod(0o644)
 
 
 def test_headers_name_the_commit_also_of_a_file_that_is_missing(hub: Served) -> None:
@@ -696,6 +725,12 @@ def test_a_body_is_no_longer_than_what_is_asked_may_be(hub: Served) -> None:
     ):
         refused(hub.ask(method, path, brackets), 413, "the body has more than 65536 bytes")
     refused(hub.ask("POST", "/api/validate-yaml", brackets * 40), 413, "the body has more than 3145728 bytes")
+    batch = f"{PAGE}.git/info/lfs/objects/batch"
+    for path in (f"{API}/paths-info/v1", f"{API}/preupload/v1", batch, batch.replace("batch", "verify")):
+        for what in (b"[],", b"{},", b"0,"):
+            body = b'{"paths": [' + what * ((8 << 20) // len(what) - 9) + b"0]}"
+            answer = hub.ask("POST", path, body, CI, Content_Type="application/json")
+            refused(answer, 413, "the body has more than 262144 commas and brackets")
 
 
 def test_what_is_ignored_and_where_it_goes_is_told_before_an_upload(serve: Serve) -> None:

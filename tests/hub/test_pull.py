@@ -248,6 +248,44 @@ def test_a_large_file_that_is_damaged_in_the_cache_is_fetched_anew(
     assert "it is so when it is fetched anew, too: ask who runs the Hub" in ran.err
 
 
+@pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+def test_large_files_of_other_commits_are_named_when_they_are_asked_for(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their pointers were given as the files. What was left out is no damage, at the second site neither."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
+    (tmp_path / "project").mkdir()
+    site, api = Site(serve(lfs="always"), tmp_path / "project"), "/api/kernels/org/base"
+    site.publish("org/base", answering(40))
+    for branch, text in (("main", b"of main"), ("v1", b"older"), ("v1", b"newer")):
+        site.hub.api().upload_file(
+            repo_id="org/base", repo_type="kernel", path_or_fileobj=text, path_in_repo="x.bin", revision=branch
+        )
+    older = site.hub.ask("GET", f"{api}/commits/v1").json()[1]["id"]
+    assert site.cli("lock", "org/base@1").code == 0
+    for words in (("pull", tmp_path / "out"), ("pack", tmp_path / "x.tar", tmp_path / "out")):
+        ran = site.cli("hub", *words)
+        assert ran.code == 0, ran.err
+    for _ in range(2):
+        ran = site.cli("hub", "unpack", tmp_path / "x.tar", tmp_path / "in")
+        assert ran.code == 0, ran.err
+    other, page = serve(folder=tmp_path / "in"), "/kernels/org/base/resolve"
+    assert other.ask("GET", other.ask("GET", f"{page}/v1/x.bin").headers["Location"]).body == b"newer"
+    for revision in ("main", older):
+        answer = other.ask("GET", f"{page}/{revision}/x.bin")
+        assert answer.status == 503
+        assert "`kernel-builder hub pull` it with a lock that names this commit" in answer.json()["error"]
+    assert site.cli("lock", f"org/base@{older}").code == 0
+    ran = site.cli("hub", "pull", tmp_path / "out")
+    assert ran.code == 0, ran.err
+    left_out = (tmp_path / "out/kernels/org/base.git/lfs/left-out").read_text()
+    assert left_out == f"{hashlib.sha256(b'of main').hexdigest()}\n"
+    (lost,) = (path for path in (tmp_path / "out").rglob("lfs/objects/*/*/*") if path.read_bytes() == b"newer")
+    lost.unlink()
+    ran = site.cli("hub", "pack", tmp_path / "y.tar", tmp_path / "out")
+    assert (ran.code, f"{lost.name}, the content of a large file, is missing" in ran.err) == (1, True), ran.err
+
+
 def test_a_submodule_is_passed_over(site: Site, tmp_path: Path, serve: Serve) -> None:
     """It was a traceback: its commit is no object of the repository."""
     site.publish("org/base", answering(1))

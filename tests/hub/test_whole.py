@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
@@ -87,6 +88,69 @@ def test_what_is_missing_is_named_with_what_needs_it(folder: Path, tmp_path: Pat
             pack(folder, tmp_path / "x.tar")
         (tmp_path / "away").rename(path)
     pack(folder, tmp_path / "x.tar")
+
+
+def large_file(folder: Path) -> Path:
+    (path,) = (folder / GIT).glob("lfs/objects/??/??/*")
+    return path
+
+
+@pytest.mark.parametrize("gc", [False, True])
+def test_a_large_file_that_is_missing_is_named(folder: Path, tmp_path: Path, gc: bool) -> None:  # noqa: FBT001
+    """It was packed and unpacked without a word, and its pointer then given as the file."""
+    if gc:
+        packed(folder)
+    path = large_file(folder)
+    path.rename(tmp_path / "away")
+    told = f"org/my-kernel is damaged: {path.relative_to(folder / GIT)}, the content of a large file, is missing"
+    with pytest.raises(CheckFailedError, match=told):
+        pack(folder, tmp_path / "x.tar")
+    with pytest.raises(CheckFailedError, match=told):
+        unpack(archived(folder, tmp_path / "x.tar"), tmp_path / "in")
+    assert not (tmp_path / "in").exists()
+    (tmp_path / "away").rename(path)
+    pack(folder, tmp_path / "x.tar")
+
+
+@pytest.mark.parametrize("moved", ["lfs/objects", "lfs", "objects", "refs/heads", "lfs/objects/*/*/*", ""])
+def test_links_of_an_operator_are_followed(folder: Path, tmp_path: Path, moved: str) -> None:
+    """Large files on another disk were not in the archive."""
+    pack(folder, tmp_path / "x.tar")
+    (place,) = (folder / GIT).glob(moved) if moved else (folder / GIT,)
+    place.rename(tmp_path / "disk")
+    place.symlink_to(tmp_path / "disk")
+    pack(folder, tmp_path / "y.tar")
+    assert (tmp_path / "x.tar").read_bytes() == (tmp_path / "y.tar").read_bytes()
+
+
+def test_what_comes_where_a_link_leads_to_another_disk_is_copied_there(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each upload was a failure."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    for name in ("lfs/objects", "objects", "refs/heads"):
+        (folder / GIT / name).rename(disk / name.replace("/", "-"))
+        (folder / GIT / name).symlink_to(disk / name.replace("/", "-"))
+    replace = Path.replace
+
+    def refused(path: Path, target: Path) -> Path:
+        if path.resolve().is_relative_to(disk) != target.resolve().is_relative_to(disk):
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", refused)
+    with serve(folder, Accounts(parse_tokens(GRANTS, "test"))) as running:
+        hub = Served(running)
+        upload(hub, b"second")
+        body = lines(file("c", os.urandom(9)), pointer("y", b"second"))
+        assert hub.ask("POST", "/api/kernels/org/my-kernel/commit/main", body, CI).status == 200
+        link = hub.ask("GET", "/kernels/org/my-kernel/resolve/main/y").headers["Location"]
+        assert hub.ask("GET", link).body == b"second"
+    pack(folder, tmp_path / "x.tar")
+    assert not list(disk.rglob(".*"))
+    second = hashlib.sha256(b"second").hexdigest()
+    assert stat.S_IMODE((disk / "lfs-objects" / second[:2] / second[2:4] / second).stat().st_mode) == 0o444
 
 
 def test_a_name_that_an_index_made_up_is_found(folder: Path, tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ def test_a_log_is_not_filled_with_how_far_something_is(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Thousands of files told of themselves every second."""
-    monkeypatch.setattr(console, "_pace", lambda pace=Pace(3600): pace)
+    pace = Pace(3600)
+    monkeypatch.setattr(console, "_pace", lambda: pace)
     for number in range(1000):
         console.report(Begun(Going(f"{number} of 1000")))
     console.report(Begun("and then"))

@@ -13,7 +13,7 @@ import re
 import secrets
 import tarfile
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,10 +22,10 @@ from typing import BinaryIO, NamedTuple
 from hubkernels.errors import CheckFailedError, InputError, Problem
 from hubkernels.host.files import disk_errors, hash_file, place_to_write, read_errors, read_json_object
 from hubkernels.hub.local.adopt import look_at, opened, place
-from hubkernels.hub.local.hub import Hub
+from hubkernels.hub.local.hub import Hub, refuse_twins, repo_in, repositories
 from hubkernels.hub.local.names import KINDS, RepoId, is_ref
 from hubkernels.hub.local.repository import Repository, lay_out
-from hubkernels.hub.local.whole import insist_on_whole
+from hubkernels.hub.local.whole import insist_on_large, insist_on_whole
 
 MANIFEST = "manifest.json"
 _FORM = 1
@@ -36,11 +36,14 @@ _HEX = "[0-9a-f]"
 _SHA256 = re.compile(rf"{_HEX}{{64}}")
 _LARGE = re.compile(rf"lfs/objects/{_HEX}{{2}}/{_HEX}{{2}}/({_HEX}{{64}})")
 _PARTS = re.compile(
-    rf"hub\.json|packed-refs|refs/(heads|tags|pr)/[^\0\\]+|{_LARGE.pattern}"
+    rf"hub\.json|packed-refs|lfs/left-out|refs/(heads|tags|pr)/[^\0\\]+|{_LARGE.pattern}"
     rf"|objects/({_HEX}{{2}}/{_HEX}{{38}}|pack/pack-{_HEX}{{40}}\.(pack|idx))"
 )
 """What is carried of a repository: neither its config nor hooks, which git would obey."""
 
+
+_PLACES = ("hub.json", "packed-refs", "objects/??/*", "objects/pack/*", "lfs/left-out", "lfs/objects/??/??/*")
+"""Where it is, beside refs. Links are followed, as the server does: an operator may have moved a folder elsewhere."""
 
 _SERVED = (
     "stop it, pack, and start it again; or `kernel-builder hub pull` from it into another folder, what a lock names, "
@@ -77,10 +80,15 @@ def pack(folder: Path, file: Path) -> Carried:
     with disk_errors(file):
         target = place_to_write(file)
     with opened(folder, _SERVED) as hub:
-        for place in _repositories(folder):
-            repo, _ = _place(f"{place.relative_to(folder).as_posix()}/hub.json")
-            _check(place, repo, hub, str(place), "nothing was packed: delete it and pull it again, or take a copy")
-        mode = _FOR_ITS_OWNER if any(map(_is_private, _repositories(folder))) else _AS_THE_UMASK_SAYS
+        for place in repositories(folder):
+            _check(
+                place,
+                repo_in(folder, place),
+                hub,
+                str(place),
+                "nothing was packed: delete it and pull it again, or take a copy",
+            )
+        mode = _FOR_ITS_OWNER if any(map(_is_private, repositories(folder))) else _AS_THE_UMASK_SAYS
         members = {name: Member(path.stat().st_size, hash_file(path)) for name, path in _carried(folder)}
         with disk_errors(file):
             scratch = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
@@ -95,22 +103,19 @@ def pack(folder: Path, file: Path) -> Carried:
     return _told(members, hash_file(file))
 
 
-def _repositories(folder: Path) -> Iterator[Path]:
-    for kind in KINDS:
-        yield from sorted((folder / kind).glob("*/*.git"))
-
-
 def _check(place: Path, repo: RepoId, hub: Hub, where: str, hint: str) -> None:
     """Raises CheckFailedError for a repository that is damaged."""
     git = Repository(place, hub.scratch)
     with closing(git.objects):
         insist_on_whole(git, repo, where, hint)
+        insist_on_large(git, repo, where, hint)
 
 
 def _carried(folder: Path) -> Iterator[tuple[str, Path]]:
-    for repository in _repositories(folder):
-        for path in sorted(repository.rglob("*")):
-            if path.is_file() and not path.is_symlink() and _is_part(path.relative_to(repository).as_posix()):
+    for repository in repositories(folder):
+        refs = (path for kind in ("heads", "tags", "pr") for path in (repository / "refs" / kind).rglob("*"))
+        for path in sorted({*refs, *(path for pattern in _PLACES for path in repository.glob(pattern))}):
+            if path.is_file() and _is_part(path.relative_to(repository).as_posix()):
                 yield path.relative_to(folder).as_posix(), path
 
 
@@ -186,19 +191,10 @@ def unpack(file: Path, folder: Path) -> Carried:
         reader.end()
         for repo, new in staged.items():
             _check(new, repo, hub, str(file), "nothing was unpacked: pack it again from a whole folder")
-        _refuse_twins(staged, str(file))
+        refuse_twins(staged, str(file))
         for each in [look_at(hub, repo, new, private=_is_private(new)) for repo, new in staged.items()]:
             place(hub, each)
     return _told(members, reader.sha256)
-
-
-def _refuse_twins(repos: Iterable[RepoId], where: str) -> None:
-    """A Hub has one repository for every spelling of a name."""
-    found: dict[tuple[str, str, str], RepoId] = {}
-    for repo in repos:
-        twin = found.setdefault(repo.key, repo)
-        if twin != repo:
-            raise CheckFailedError(Problem(f"{twin} and {repo} are one repository for a Hub", where))
 
 
 def _is_private(new: Path) -> bool:

@@ -24,12 +24,13 @@ from hubkernels.hub.hashes import not_as_promised, refuse_bytecode
 from hubkernels.hub.local.adopt import opened, take_in
 from hubkernels.hub.local.answers import Refusal
 from hubkernels.hub.local.content import Pointer, Receiver
+from hubkernels.hub.local.describe import pointer_of
 from hubkernels.hub.local.hub import Hub
 from hubkernels.hub.local.names import RepoId
 from hubkernels.hub.local.packs import NOT_A_PACK
 from hubkernels.hub.local.repository import MAIN, Repository, lay_out
 from hubkernels.hub.local.tree import Entry, walk
-from hubkernels.hub.local.whole import insist_on_whole
+from hubkernels.hub.local.whole import insist_on_whole, lacking
 from hubkernels.hub.lock import RemoteOf
 from hubkernels.hub.offer import Content
 from hubkernels.hub.prefetch import promised_of
@@ -54,7 +55,7 @@ class Pulled:
 
 
 def pull(lock: Lock, remote_of: RemoteOf, folder: Path) -> Iterator[Pulled]:
-    """Each repository of a lock: its pinned commits with their history, and main.
+    """Each repository of a lock: its pinned commits with their history, and main; large files of pinned commits alone.
 
     A version's branch ends in the commit that is locked. Raises CheckFailedError where files are not those of the lock.
     """
@@ -78,6 +79,7 @@ def _pull(lock: Lock, pins: Sequence[Pin], remote: Remote, hub: Hub) -> Pulled:
         owner, _, name = remote.repo_id.partition("/")
         repo = RepoId("kernels", owner, name)
         insist_on_whole(git, repo, remote.url, "nothing of it was taken: ask who runs the Hub")
+        git.content.leave_out(pointer.oid for pointer in lacking(git))
     stored = take_in(hub, repo, new, private=private)
     return Pulled(remote.repo_id, tuple(pin.commit for pin in pins), stored.git.refs.below(_HEADS))
 
@@ -144,7 +146,7 @@ def _check(lock: Lock, pin: Pin, git: Repository, remote: Remote) -> None:
 
 
 def _bring_large(git: Repository, remote: Remote, commit: str, there: Mapping[str, Entry]) -> dict[str, str]:
-    """SHA-256 of each large file. Raises CheckFailedError where the Hub lists another than git has a pointer to."""
+    """SHA-256 of each large file. Raises CheckFailedError where the Hub lists not the one that git has a pointer to."""
     found = {}
     for path, file in remote.files(commit).items():
         if file.sha256 and path in there:
@@ -153,6 +155,10 @@ def _bring_large(git: Repository, remote: Remote, commit: str, there: Mapping[st
                 raise CheckFailedError(Problem(what, remote.url, "ask who runs the Hub"))
             _bring(git, remote, commit, file)
             found[path] = file.sha256
+    pointers = (path for path, entry in there.items() if pointer_of(git, entry.oid, git.objects.blob(entry.oid).size))
+    if lost := next((path for path in pointers if path not in found), None):
+        what = f"{lost} is the pointer of a large file, and the Hub has none there"
+        raise CheckFailedError(Problem(what, remote.url, "ask who runs the Hub"))
     return found
 
 

@@ -10,13 +10,15 @@ from typing import NamedTuple
 
 from hubkernels.errors import CheckFailedError, EnvironmentLacksError, HubRefusedError, Problem
 from hubkernels.hub.local.answers import Refusal
-from hubkernels.hub.local.durable import make_folders, sync_all
+from hubkernels.hub.local.content import Content
+from hubkernels.hub.local.durable import make_folders, move, sync_all
 from hubkernels.hub.local.hub import Hub, Stored, TakenError
 from hubkernels.hub.local.names import RepoId, check_new
 from hubkernels.hub.local.repository import Repository
 from hubkernels.hub.local.whole import insist_on_whole
 
-_STORES = ("objects", "lfs/objects")
+_LARGE = "lfs/objects"
+_STORES = ("objects", _LARGE)
 _HEADS, _TAGS = "refs/heads/", "refs/tags/"
 
 
@@ -31,6 +33,9 @@ def opened(folder: Path, way_out: str = "stop it, and start it again afterwards"
         hub.open()
     except TakenError as error:
         raise EnvironmentLacksError(Problem(error.problems[0].what, hint=way_out)) from error
+    except BaseException:
+        hub.close()
+        raise
     try:
         yield hub
     except BaseException as error:
@@ -84,8 +89,10 @@ def place(hub: Hub, coming: Coming) -> Stored:
     there, new = coming.there, coming.new
     if there is None:
         return hub.adopt(coming.repo, new, private=coming.private)
+    there.git.content.leave_out(Content(new / _LARGE, hub.scratch).left_out())
     for store in _STORES:
         _move_missing(new / store, there.git.folder / store, there.git.folder)
+    there.git.content.leave_out(())
     for ref, oid in coming.changed.items():
         there.git.refs.set(ref, oid)
     return there
@@ -140,5 +147,5 @@ def _move_missing(source: Path, target: Path, root: Path) -> None:
             os.utime(place)
         else:
             folders |= {*make_folders(place.parent, root), place.parent}
-            path.replace(place)
+            move(path, place)
     sync_all(folders)

@@ -22,6 +22,11 @@ from hubkernels.hub.local.repository import Repository
 from hubkernels.model.size import size_text
 
 _BODY_MOST = 8 << 20
+_JSON_MOST = 1 << 18
+"""Members and elements of a body, each with a comma, a bracket or a brace: while it is parsed nobody is answered.
+
+As many take 0.1 s, as many as 8 MiB may hold some seconds.
+"""
 _PIECE = 1 << 20
 _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})")
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
@@ -149,9 +154,12 @@ def host_of(request: Request) -> str:
 
 
 async def json_body(request: Request, most: int = _BODY_MOST) -> dict[str, Any]:
-    """most: bytes. While they are parsed nobody else is answered, seconds for 8 MiB of brackets."""
+    """most: bytes. Raises Refusal, too, where so many members are in them that others would wait."""
+    text = await body(request, most) or b"{}"
+    if sum(map(text.count, (b",", b"[", b"{"))) > _JSON_MOST:
+        raise Refusal(413, f"the body has more than {_JSON_MOST} commas and brackets")
     try:
-        found = json.loads(await body(request, most) or b"{}")
+        found = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise Refusal(400, "the body is no JSON") from error
     if not isinstance(found, dict):

@@ -13,7 +13,7 @@ from starlette.routing import Route
 from hubkernels.hub.local.answers import Json, Refusal
 from hubkernels.hub.local.asked import Asked, Limits, Site, base_url, flag, json_body, objects, part
 from hubkernels.hub.local.change import Change, Operation
-from hubkernels.hub.local.content import Pointer, check_oid
+from hubkernels.hub.local.content import Pointer, check_oid, read_pointer
 from hubkernels.hub.local.describe import pointer_of
 from hubkernels.hub.local.lfs_rules import Ignored, Large
 from hubkernels.hub.local.names import check_path
@@ -178,6 +178,10 @@ class Incoming:
             raise Refusal(413, f"{path} has more than {self.limits.file} bytes, which is what this Hub takes of a file")
         if path.rpartition("/")[2] == _ATTRIBUTES:
             _check_attributes(path, content)
+        pointer = read_pointer(content)
+        if pointer and not self.git.content.has(pointer):
+            what = f"{path} is the pointer of a large file, whose content {pointer.oid} was not uploaded"
+            raise Refusal(400, f"{what} to this repository: send the file itself, which `git lfs pull` brings")
         return self.staging.add("blob", content)
 
     def _large(self, path: str, value: dict[str, Any]) -> str:
@@ -215,4 +219,6 @@ def _there(git: Repository, commit: str, path: str) -> str | None:
     if blob is None:
         return None
     pointer = pointer_of(git, blob.oid, blob.size)
-    return pointer.oid if pointer else blob.oid
+    if pointer is None:
+        return blob.oid
+    return pointer.oid if git.content.has(pointer) else None  # or a client would not send it again

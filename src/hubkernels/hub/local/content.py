@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from hubkernels.host.files import read_regular
 from hubkernels.hub.local.answers import Refusal
-from hubkernels.hub.local.durable import move_into_place, scratch_file
+from hubkernels.hub.local.durable import make_folders, move_into_place, scratch_file, sync_all, write_durably
 
 _OID = re.compile(r"[0-9a-f]{64}")
 _PIECE = 1 << 20
@@ -65,6 +66,29 @@ class Content:
             return self.path(oid).stat().st_size
         except FileNotFoundError:
             return None
+
+    def has(self, pointer: Pointer) -> bool:
+        return self.size(pointer.oid) == pointer.size
+
+    def left_out(self) -> frozenset[str]:
+        """What `hub pull` did not bring, for no lock named it: that alone may be missing."""
+        try:
+            lines = read_regular(self._left_out).decode("ascii", "replace").split("\n")
+        except OSError:  # what cannot be read excuses nothing
+            return frozenset()
+        return frozenset(filter(_OID.fullmatch, lines))
+
+    def leave_out(self, oids: Iterable[str]) -> None:
+        """These may be missing, too. What is here by now is none of them any more."""
+        before = self.left_out()
+        found = {oid for oid in {*before, *oids} if self.size(oid) is None}
+        if found != before:
+            sync_all(make_folders(self._left_out.parent, self.folder.parents[1]))
+            write_durably(self._left_out, "".join(f"{oid}\n" for oid in sorted(found)).encode(), self.scratch)
+
+    @property
+    def _left_out(self) -> Path:
+        return self.folder.with_name("left-out")
 
     def pieces(self, oid: str, start: int, length: int) -> Iterator[bytes]:
         with self.path(oid).open("rb") as file:

@@ -6,7 +6,10 @@ is brought to the disk, too. A killed server leaves remains in that one scratch 
 
 from __future__ import annotations
 
+import errno
 import os
+import secrets
+import shutil
 import tempfile
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -44,8 +47,25 @@ def sync_all(paths: Iterable[Path]) -> None:
 def move_into_place(new: Path, target: Path, root: Path) -> None:
     """Rename a file that is on the disk; the folders on the way to it, below ``root``, are made and kept, too."""
     folders = make_folders(target.parent, root)
-    new.replace(target)
+    move(new, target)
     sync_all({*folders, target.parent})
+
+
+def move(new: Path, target: Path) -> None:
+    """Rename a file that is on the disk; where an operator's link leads to another disk, copy it there first."""
+    try:
+        new.replace(target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+        try:
+            shutil.copy(new, beside)
+            sync_file(beside)
+            beside.replace(target)
+        finally:
+            beside.unlink(missing_ok=True)
+        new.unlink()
 
 
 def make_folders(folder: Path, root: Path) -> set[Path]:
@@ -68,7 +88,7 @@ def write_durably(path: Path, content: bytes, scratch: Path) -> None:
             file.flush()
             os.fsync(file.fileno())
         new.chmod(0o644)
-        new.replace(path)
+        move(new, path)
     except BaseException:
         new.unlink(missing_ok=True)
         raise

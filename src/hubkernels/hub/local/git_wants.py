@@ -14,21 +14,30 @@ from pathlib import Path
 from dulwich.config import ConfigFile
 from dulwich.errors import GitProtocolError
 from dulwich.objects import ObjectID
-from dulwich.protocol import ReceivableProtocol, pkt_line
+from dulwich.protocol import CAPABILITY_FILTER, ReceivableProtocol, pkt_line
 from dulwich.refs import Ref
 from dulwich.repo import Repo
 from dulwich.server import UploadPackHandler
 
 from hubkernels.hub.local.repository import Repository, read_config
 
-_ORDER = (b"want", b"filter", b"shallow", b"deepen")
+_ORDER = (b"want", b"shallow", b"deepen")
 _KINDS = ("refs/heads/", "refs/tags/", "refs/pr/")
 _WANT = re.compile(rb"want ([0-9a-f]{40})\b")
 
 
 class Handler(UploadPackHandler):
     def capabilities(self) -> list[bytes]:
-        return [*super().capabilities(), b"allow-reachable-sha1-in-want"]
+        """No `filter`: who clones with one comes again for single files, by ids that need not be anybody's to see.
+
+        git then clones the whole, and says so.
+        """
+        offered = (each for each in super().capabilities() if each != CAPABILITY_FILTER)
+        return [*offered, b"allow-reachable-sha1-in-want"]
+
+    def set_client_capabilities(self, caps: Iterable[bytes]) -> None:
+        """git names `filter` among its own where it was asked to, whatever was offered."""
+        super().set_client_capabilities([each for each in caps if not each.startswith(CAPABILITY_FILTER)])
 
     @classmethod
     def required_capabilities(cls) -> tuple[bytes, ...]:
@@ -56,13 +65,15 @@ class WithWants(Repo):
 def ordered(asked: bytes) -> tuple[bytes, frozenset[str]]:
     """A request with its lines in the order that dulwich reads, which is not git's, and the ids that it wants.
 
-    git puts `filter` behind `deepen`. Raises GitProtocolError for what is no request.
+    Raises GitProtocolError for what is no request, and for a filter, which nobody was offered.
     """
     if not asked:
         return asked, frozenset()
     read = BytesIO(asked)
     lines = list(_lines(ReceivableProtocol(read.read, lambda _: None), len(asked)))
     rest = asked[sum(len(pkt_line(text)) for text in lines) :]
+    if any(text.startswith(CAPABILITY_FILTER) for text in lines):
+        raise GitProtocolError("this Hub filters nothing: clone the whole, or with --depth")
     kept = sorted(lines, key=_place)
     found = (match[1].decode() for text in lines if (match := _WANT.match(text)))
     return b"".join(map(pkt_line, kept)) + rest, frozenset(found)

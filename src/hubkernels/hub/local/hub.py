@@ -7,7 +7,7 @@ import logging
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from hubkernels.errors import EnvironmentLacksError, InputError, Problem
+from hubkernels.errors import CheckFailedError, EnvironmentLacksError, InputError, Problem
 from hubkernels.host.files import disk_errors, read_json_object
 from hubkernels.hub.local.answers import Refusal
 from hubkernels.hub.local.durable import sync_all, sync_file, write_durably
@@ -32,6 +32,27 @@ _OWN = ".hubkernels-hub"
 
 class TakenError(EnvironmentLacksError):
     """Another process has the folder."""
+
+
+def repositories(folder: Path) -> Iterator[Path]:
+    """The folders of the repositories of a Hub."""
+    for kind in KINDS:
+        yield from sorted((folder / kind).glob("*/*.git"))
+
+
+def repo_in(folder: Path, place: Path) -> RepoId:
+    """What the repository in one of those folders is called."""
+    kind, owner, name = place.relative_to(folder).parts
+    return RepoId(kind, owner, name.removesuffix(".git"))
+
+
+def refuse_twins(repos: Iterable[RepoId], where: str, hint: str | None = None) -> None:
+    """A Hub has one repository for every spelling of a name. Raises CheckFailedError: one would hide the other."""
+    found: dict[tuple[str, str, str], RepoId] = {}
+    for repo in repos:
+        twin = found.setdefault(repo.key, repo)
+        if twin != repo:
+            raise CheckFailedError(Problem(f"{repo.kind}: {twin} and {repo} are one repository for a Hub", where, hint))
 
 
 @dataclass(frozen=True)
@@ -70,7 +91,8 @@ class Hub:
     def open(self) -> None:
         """Take the folder and read what is there.
 
-        Raises TakenError where another server has it, InputError for a folder of something else.
+        Raises TakenError where another server has it, InputError for a folder of something else, CheckFailedError where
+        two repositories are one name.
         """
         with disk_errors(self.folder):
             lacking = tuple(path for path in (self.folder, *self.folder.parents) if not path.exists())
@@ -87,9 +109,12 @@ class Hub:
                 (self.folder / kind).mkdir(exist_ok=True)
             if new:
                 sync_all({self.folder, *(path.parent for path in lacking)})
-            for kind in KINDS:
-                for settings in (self.folder / kind).glob(f"*/*.git/{_SETTINGS}"):
-                    self._remember(settings)
+            places = tuple(repositories(self.folder))
+            hint = "two Hubs may have been merged, or a repository copied: move one of them elsewhere"
+            refuse_twins((repo_in(self.folder, place) for place in places), str(self.folder), hint)
+            for place in places:
+                if (place / _SETTINGS).exists():
+                    self._remember(place / _SETTINGS)
             for stored in self:
                 stored.git.refs.clear_locks()
 
@@ -122,8 +147,7 @@ class Hub:
         if not isinstance(settings.get("private"), bool):
             _LOG.warning("%s is damaged, it does not say who may see the repository: it is private", path)
         mend_config(path.parent, self.scratch)
-        kind, owner, folder = path.parent.relative_to(self.folder).parts
-        repo = RepoId(kind, owner, folder.removesuffix(".git"))
+        repo = repo_in(self.folder, path.parent)
         try:
             created = datetime.fromisoformat(str(settings.get("created")))
         except ValueError:

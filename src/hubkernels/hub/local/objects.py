@@ -20,7 +20,7 @@ from dulwich.objects import Commit, ObjectID, ShaFile, Tag
 from dulwich.pack import PackData, PackFileDisappeared, PackInflater
 
 from hubkernels.hub.local.answers import Refusal
-from hubkernels.hub.local.durable import make_folders, scratch_file, sync_all
+from hubkernels.hub.local.durable import make_folders, move, scratch_file, sync_all
 from hubkernels.hub.local.packs import NOT_A_PACK, inflate, read_packed
 
 _LOG = logging.getLogger(__name__)
@@ -264,7 +264,7 @@ class Staging:
             except (FileNotFoundError, PermissionError):
                 folders |= {*make_folders(target.parent, self.store.folder), target.parent}
                 path.chmod(0o444)
-                path.replace(target)
+                move(path, target)
         sync_all(folders)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -10,8 +11,12 @@ from starlette.routing import Route
 
 from hubkernels.hub.local.answers import Refusal
 from hubkernels.hub.local.asked import Site, attachment, content, part
+from hubkernels.hub.local.content import Pointer
 from hubkernels.hub.local.describe import pointer_of
+from hubkernels.hub.local.hub import Stored
 from hubkernels.hub.local.links import Links
+
+_LOG = logging.getLogger(__name__)
 
 
 class Resolve:
@@ -35,6 +40,8 @@ class Resolve:
         pointer = None if request.path_params["how"] == "raw" else pointer_of(stored.git, blob.oid, blob.size)
         if pointer is None:
             return content(request, blob.size, blob.oid, blob.pieces, headers)
+        if not stored.git.content.has(pointer):
+            raise _lost(stored, path, pointer)
         where = self.links.sign(request, "GET", stored.repo, pointer.oid, {"name": path.rpartition("/")[2]})
         headers |= {
             "Location": where,
@@ -43,3 +50,11 @@ class Resolve:
             "X-Linked-Size": str(pointer.size),
         }
         return Response(f"Found. Redirecting to {quote(path)}", 302, headers, "text/plain")
+
+
+def _lost(stored: Stored, path: str, pointer: Pointer) -> Refusal:
+    """The pointer would be taken for the file."""
+    _LOG.error("%s, which %s of %s points to, is missing", stored.git.content.path(pointer.oid), path, stored.repo)
+    what = f"the content of {path[:200]!r}, a large file of {stored.repo} with the SHA-256 {pointer.oid}, is not here"
+    hint = "bring it back from a copy, or `kernel-builder hub pull` it with a lock that names this commit"
+    return Refusal(503, f"{what}: who runs the Hub may {hint}")

@@ -19,6 +19,8 @@ from dulwich.pack import Pack
 
 from hubkernels.errors import CheckFailedError, Problem
 from hubkernels.host.files import hash_file
+from hubkernels.hub.local.content import Pointer
+from hubkernels.hub.local.describe import pointer_of
 from hubkernels.hub.local.names import RepoId, against_entry
 from hubkernels.hub.local.objects import DamagedObjectError
 from hubkernels.hub.local.packs import inflate
@@ -36,6 +38,34 @@ def insist_on_whole(git: Repository, repo: RepoId, where: str, hint: str) -> Non
     """Raises CheckFailedError that names the repository and what is damaged, the first few of it."""
     if wrong := tuple(islice(_damage(git), _TOLD)):
         raise CheckFailedError(*(Problem(f"{repo} is damaged: {what}", where, hint) for what in wrong))
+
+
+def insist_on_large(git: Repository, repo: RepoId, where: str, hint: str) -> None:
+    """The same for what is left of large files that a ref leads to, but for those that were left out.
+
+    It was looked at before, by `insist_on_whole`.
+    """
+    allowed = git.content.left_out()
+    lost = dict.fromkeys(pointer.oid for pointer in lacking(git) if pointer.oid not in allowed)
+    if lost:
+        files = (str(git.content.path(oid).relative_to(git.folder)) for oid in islice(lost, _TOLD))
+        what = f"{repo} is damaged: {{}}, the content of a large file, is missing, or has another size"
+        raise CheckFailedError(*(Problem(what.format(file), where, hint) for file in files))
+
+
+def lacking(git: Repository) -> Iterator[Pointer]:
+    """The large files that a ref leads to, and whose content is not here."""
+    seen: set[str] = set()
+    following = [(oid, git.objects.kind(oid)) for prefix in _KINDS for oid in git.refs.below(prefix).values()]
+    while following:
+        oid, kind = following.pop()
+        if oid in seen:
+            continue
+        seen.add(oid)
+        if kind != "blob":
+            following += _below(git.objects[oid])
+        elif (pointer := pointer_of(git, oid, git.objects.blob(oid).size)) and not git.content.has(pointer):
+            yield pointer
 
 
 def _damage(git: Repository) -> Iterator[str]:
