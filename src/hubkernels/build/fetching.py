@@ -10,14 +10,11 @@ from hubkernels.model.size import size_text
 from hubkernels.model.variant import Variant
 from hubkernels.toolchain.sdk.wanted import sdk_names
 
-_WHOLE = frozenset({"cuda"})
-"""Kinds that take nearly all of their wheels. Of the others' wheels little is taken, and how much is told then."""
-
 
 def to_fetch(variants: Iterable[Variant], lacking: Mapping[SdkName, LockedSdk]) -> str:
     """For who waits. lacking: what is pinned and not in the store."""
-    whole = [name for name in lacking if name.kind in _WHOLE]
-    parts = [name for name in lacking if name.kind not in _WHOLE]
+    whole = [name for name in lacking if name.is_whole]
+    parts = [name for name in lacking if not name.is_whole]
     told = []
     if whole:
         told.append(f"{_size(lacking[name] for name in whole)} ({_listed(whole)})")

@@ -213,5 +213,5 @@ def _row(sdk: LockedSdk, *state: str) -> tuple[str, ...]:
 
     releases = ", ".join(sorted({wheel.release for wheel in sdk.wheels}))
     wheels = size_text(sum(wheel.size for wheel in sdk.wheels))
-    made = f"of wheels of {wheels}" if sdk.name.kind == "cuda" else f"of a small part of {wheels} of wheels"
+    made = f"of wheels of {wheels}" if sdk.name.is_whole else f"of a small part of {wheels} of wheels"
     return (str(sdk.name), releases, made, *state)

@@ -44,6 +44,11 @@ class SdkName:
         """Where an SDK of CUDA has its toolkit: as NVIDIA's wheels have it since CUDA 13."""
         return f"nvidia/cu{self.version.parts[0]}"
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether nearly all of its wheels is taken; of the others' little is."""
+        return self.kind == "cuda" and self.version >= FIRST_NVCC
+
 
 @dataclass(frozen=True)
 class Wheel:

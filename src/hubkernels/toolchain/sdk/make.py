@@ -13,6 +13,7 @@ from urllib.request import url2pathname
 
 from hubkernels.errors import EnvironmentLacksError, InputError, Problem
 from hubkernels.host.files import disk_errors, hash_file, read_errors
+from hubkernels.model.going import Going
 from hubkernels.model.sdk import LockedSdk, SdkName, Wheel, tree_hash
 from hubkernels.model.size import size_text
 from hubkernels.toolchain.sdk.draft import Draft
@@ -149,7 +150,7 @@ class Maker:
             draft.add(places[name], content, program=recipe.is_program(places[name]))
             if time.monotonic() - told > _TOLD_S:
                 told = time.monotonic()
-                self._tell(f"{found.file}: {number + 1} of {len(taken)} files")
+                self._tell(Going(f"unpacking {found.file}: {number + 1} of {len(taken)} files"))
         return Wheel(found.file, found.path, found.sha256, size, wheel.record), wheel.names
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from hubkernels.errors import CheckFailedError, InputError, Problem
 from hubkernels.host.files import disk_errors, json_object, read_errors
+from hubkernels.model.going import Going
 from hubkernels.model.sdk import MENDS, LockedSdk, read_sdk, sdk_to_json, tree_hash
 from hubkernels.toolchain.sdk.draft import Draft
 from hubkernels.toolchain.sdk.ranges import Tell
@@ -51,7 +52,7 @@ def _add(archive: zipfile.ZipFile, stored: Stored, tell: Tell) -> Iterator[str]:
         yield _write(archive, f"{folder}/root/{path}", _content(stored, path))
         if time.monotonic() - told > _TOLD_S:
             told = time.monotonic()
-            tell(f"{stored.sdk.name}: {number + 1} of {len(files)} files")
+            tell(Going(f"packing {stored.sdk.name}: {number + 1} of {len(files)} files"))
 
 
 def _content(stored: Stored, path: str) -> bytes:
@@ -108,7 +109,7 @@ def _read(archive: OpenWheel, name: str, draft: Draft, file: Path, tell: Tell) -
         draft.add(path, content, program=tree[path].startswith("x "))
         if time.monotonic() - told > _TOLD_S:
             told = time.monotonic()
-            tell(f"{sdk.name}: {number + 1} of {len(listed)} files")
+            tell(Going(f"unpacking {sdk.name}: {number + 1} of {len(listed)} files"))
     for path, entry in tree.items():
         if entry.startswith("l "):
             draft.link(path, entry[2:])

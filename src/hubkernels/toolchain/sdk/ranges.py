@@ -13,6 +13,7 @@ from typing import Any
 
 from hubkernels.errors import EnvironmentLacksError, InputError, Problem
 from hubkernels.host.files import disk_errors
+from hubkernels.model.going import Going
 from hubkernels.model.size import size_text
 from hubkernels.toolchain.sdk.index import without_secrets
 from hubkernels.toolchain.sdk.transfer import AnswerError, Transfer
@@ -186,7 +187,8 @@ def _stream(url: str, target: Path, transfer: Transfer, tell: Tell) -> tuple[str
             received += len(block)
             if time.monotonic() - told > _TOLD_S:
                 told = time.monotonic()
-                tell(f"{target.name}: {size_text(received)}" + (f" of {size_text(total)}" if total else ""))
+                whole = f" of {size_text(total)}" if total else ""
+                tell(Going(f"fetching {target.name}: {size_text(received)}{whole}"))
     if total and received != total:
         raise http.client.IncompleteRead(b"", total - received)
     return digest.hexdigest(), encoding
