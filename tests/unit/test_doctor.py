@@ -100,7 +100,8 @@ def test_without_torch_a_build_is_still_possible(tmp_path: Path, monkeypatch: py
 def test_the_cuda_that_a_project_pins_is_told(tmp_path: Path) -> None:
     assert "pins" not in look(around(tmp_path), "cuda").text
     name = SdkName("cuda", Version((13, 2)), "x86_64-linux")
-    wheel = Wheel("a-1-py3-none-any.whl", "a-1-py3-none-any.whl", "0" * 64, 1, "0" * 64)
+    file = "nvidia_cuda_nvcc-13.2.78-py3-none-any.whl"
+    wheel = Wheel(file, file, "0" * 64, 1, "0" * 64)
     (tmp_path / "toolchain.lock").write_text(lock_text([LockedSdk(name, (wheel,), "0" * 64)]), encoding="utf-8")
     assert look(around(tmp_path), "cuda").text.startswith("toolchain.lock pins 13.2; beside it no nvcc")
     (tmp_path / "toolchain.lock").write_text("{", encoding="utf-8")
