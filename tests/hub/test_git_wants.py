@@ -63,7 +63,7 @@ def test_a_filter_that_nobody_was_offered_is_refused(hub: Served, history: tuple
     sent = b"".join(b"%04x%s" % (len(line) + 4, line) for line in asked) + b"00000009done\n"
     answer = hub.ask("POST", f"{PAGE}/git-upload-pack", sent)
     assert answer.status == 400
-    assert "filters nothing" in answer.json()["error"]
+    assert "filters by size alone" in answer.json()["error"]
 
 
 def test_the_advertisement_says_so(hub: Served) -> None:

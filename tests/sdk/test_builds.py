@@ -19,6 +19,7 @@ import pytest
 
 from hubkernels.build.cache import find_cache
 from hubkernels.host.machine import Machine, find_torch
+from hubkernels.host.process import Finished
 from hubkernels.host.store import Store
 from hubkernels.model.size import size_text
 from hubkernels.model.variant import Platform
@@ -209,6 +210,17 @@ def test_an_index_that_never_answers_is_waited_for_once_and_not_for_long(
     assert re.search(
         r"what is installed here: .* \(\d+ (s|min) ago; `kernel-builder toolchain lock` asks again\)$", line
     )
+    asked: list[object] = []
+
+    def fails(*_: object) -> Finished:
+        asked.append(1)
+        return Finished(1, "", "no room")
+
+    monkeypatch.setattr(Index, "_pip", fails)
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:1")
+    assert "no room" in cli("build", project.root).err, "by another way it is asked again"
+    assert "no room" in cli("build", project.root).err
+    assert len(asked) == 2, "what is no matter of the network is not remembered"
 
 
 @pytest.mark.usefixtures("bare")
@@ -314,6 +326,26 @@ def test_a_header_that_was_altered_in_the_store_is_named_and_nothing_is_built_wi
     cli("toolchain", "verify", "-C", reading.root)
     assert cli("build", reading.root).code == 0
     assert before in {None, reading.op_id}
+
+
+def test_an_altered_header_is_found_behind_a_link_to_the_cache(
+    reading: SmallProject,
+    cache: Path,
+    cli: Cli,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Compilers tell a header by its real path where that is shorter."""
+    link = tmp_path_factory.mktemp("another") / ("long" * 20)
+    cache.mkdir(parents=True)
+    link.symlink_to(cache)
+    monkeypatch.setenv("HUBKERNELS_CACHE", str(link))
+    assert cli("build", reading.root).code == 0
+    (header,) = (cache / "sdk").rglob("h.h")
+    header.write_text(header.read_text() + "#define ALTERED\n")
+    failed = cli("build", reading.root)
+    assert failed.code == 2
+    assert "h.h is not as toolchain.lock pins it" in failed.err
 
 
 def test_a_lock_that_is_a_link_stays_one(project: SmallProject, cli: Cli) -> None:

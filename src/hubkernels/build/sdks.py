@@ -121,6 +121,7 @@ class ProjectSdks:
 
         Raises EnvironmentLacksError also where that is so.
         """
+        from hubkernels.toolchain.sdk.index import UnreachedError  # noqa: PLC0415 - as above
         from hubkernels.toolchain.sdk.patience import HURRIED  # noqa: PLC0415 - a build with a lock does without
         from hubkernels.toolchain.sdk.unreached import Unreached  # noqa: PLC0415
 
@@ -129,7 +130,7 @@ class ProjectSdks:
             raise EnvironmentLacksError(why)
         try:
             return self.add(names, patience=HURRIED)
-        except EnvironmentLacksError as error:
+        except UnreachedError as error:
             unreached.remember(error.problems[0].what)
             raise
 

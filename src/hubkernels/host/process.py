@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -55,7 +57,7 @@ def run_watched(
 ) -> Finished:
     """Run a command to its end, or until it is late: then it is killed. is_late: asked every half second.
 
-    Raises EnvironmentLacksError when it cannot be started.
+    What it started and left behind ends with it. Raises EnvironmentLacksError when it cannot be started.
     """
     words = [str(word) for word in command]
     try:
@@ -68,6 +70,7 @@ def run_watched(
             stderr=subprocess.PIPE,
             encoding="utf-8",
             errors="replace",
+            start_new_session=True,
         )
     except OSError as error:
         raise EnvironmentLacksError(Problem(f"cannot start {command[0]}: {error.strerror}")) from error
@@ -75,24 +78,38 @@ def run_watched(
         try:
             return _finished(process, is_late)
         except BaseException:
-            process.kill()
+            _kill_all(process)
             raise
 
 
 def _finished(process: subprocess.Popen[str], is_late: Callable[[], bool]) -> Finished:
-    while (ended := _waited(process)) is None:
-        if is_late():
-            process.kill()
+    """A process that was left behind may hold the pipes of one that has ended; one of another session is let go."""
+    while isinstance(ended := _waited(process), subprocess.TimeoutExpired):
+        if process.poll() is not None or is_late():
+            _kill_all(process)
+            last = _waited(process)
+            if isinstance(last, Finished):
+                return last
+            return Finished(process.wait(), *map(_text, (last.output, last.stderr)))
     return ended
 
 
-def _waited(process: subprocess.Popen[str]) -> Finished | None:
-    """What it left behind; None where it runs on. What it wrote by then is kept for the next look."""
+def _kill_all(process: subprocess.Popen[str]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _waited(process: subprocess.Popen[str]) -> Finished | subprocess.TimeoutExpired:
+    """What it left behind; where it runs on, what it wrote by then, which is kept for the next look."""
     try:
         output, errors = process.communicate(timeout=_LOOK_S)
-    except subprocess.TimeoutExpired:
-        return None
+    except subprocess.TimeoutExpired as running:
+        return running
     return Finished(process.returncode, output, errors)
+
+
+def _text(written: bytes | str | None) -> str:
+    return written.decode(errors="replace") if isinstance(written, bytes) else written or ""
 
 
 def become(command: Sequence[str | Path], *, env: Mapping[str, str]) -> NoReturn:

@@ -33,8 +33,8 @@ COMMIT = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 SHA1_COMMIT = re.compile(r"[0-9a-f]{40}")
 """A full commit hash of the kind that the Hub has."""
 
-_BEGINNING = re.compile(r"[0-9a-fA-F]{7,64}")
-"""Of a commit hash, as short as git and the Hub show it; a branch may be called ``2026`` or ``feed``."""
+_BEGINNING = re.compile(r"(?![0-9]{7,39}\Z)[0-9a-fA-F]{7,64}")
+"""Of a commit hash, as short as git and the Hub show it; a branch may be called ``2026``, ``feed`` or by a date."""
 
 
 def may_stand_for(revision: str, commit: str) -> bool:
@@ -42,7 +42,10 @@ def may_stand_for(revision: str, commit: str) -> bool:
     return _BEGINNING.fullmatch(revision) is None or commit.startswith(revision.lower())
 
 
-BEGINNING_RULE = "7 digits of hex and more are the beginning of a commit: refs/heads/NAME is a branch of such a name"
+BEGINNING_RULE = (
+    "7 digits of hex and more are the beginning of a commit: refs/heads/NAME is a branch of such a name, refs/tags/NAME"
+    " a tag"
+)
 """may_stand_for in words."""
 
 _WORD = r"[A-Za-z0-9_]([A-Za-z0-9_]|[-.](?![-.]))*(?<![-.])"

@@ -21,7 +21,8 @@ from dulwich.server import UploadPackHandler
 
 from hubkernels.hub.local.repository import Repository, read_config
 
-_ORDER = (b"want", b"shallow", b"deepen")
+_ORDER = (b"want", b"filter", b"shallow", b"deepen")
+_BY_SIZE = b"filter blob:"
 _KINDS = ("refs/heads/", "refs/tags/", "refs/pr/")
 _WANT = re.compile(rb"want ([0-9a-f]{40})\b")
 
@@ -65,15 +66,16 @@ class WithWants(Repo):
 def ordered(asked: bytes) -> tuple[bytes, frozenset[str]]:
     """A request with its lines in the order that dulwich reads, which is not git's, and the ids that it wants.
 
-    Raises GitProtocolError for what is no request, and for a filter, which nobody was offered.
+    git puts `filter` behind `deepen`. One by size is kept, though none is offered: our own loader asks for a commit
+    without its files so. Raises GitProtocolError for another, and for what is no request.
     """
     if not asked:
         return asked, frozenset()
     read = BytesIO(asked)
     lines = list(_lines(ReceivableProtocol(read.read, lambda _: None), len(asked)))
     rest = asked[sum(len(pkt_line(text)) for text in lines) :]
-    if any(text.startswith(CAPABILITY_FILTER) for text in lines):
-        raise GitProtocolError("this Hub filters nothing: clone the whole, or with --depth")
+    if any(text.startswith(CAPABILITY_FILTER) and not text.startswith(_BY_SIZE) for text in lines):
+        raise GitProtocolError("this Hub filters by size alone: clone the whole, or with --depth")
     kept = sorted(lines, key=_place)
     found = (match[1].decode() for text in lines if (match := _WANT.match(text)))
     return b"".join(map(pkt_line, kept)) + rest, frozenset(found)

@@ -52,6 +52,10 @@ class NotOfferedError(EnvironmentLacksError):
     """The index answers, and has no such wheel."""
 
 
+class UnreachedError(EnvironmentLacksError):
+    """The index does not answer."""
+
+
 @dataclass(frozen=True)
 class Found:
     """A wheel of the index. requires: what it depends on, as its metadata say it."""
@@ -136,7 +140,7 @@ class Index:
         except EnvironmentLacksError as error:
             index = without_secrets((configured.said(environment, "index-url") or ("its index",))[-1])
             what = f"pip cannot be waited for, which asks {index}: {error.problems[0].what}"
-            raise EnvironmentLacksError(Problem(what, hint=_NETWORK)) from error
+            raise UnreachedError(Problem(what, hint=_NETWORK)) from error
 
     def _kept(self, requirements: Sequence[str], platform: str) -> Path:
         words = "\0".join((*requirements, PYTHON, platform, self._configuration))
@@ -238,7 +242,7 @@ def _failure(errors: str, requirements: Sequence[str]) -> EnvironmentLacksError:
         hint = "a transfer that was broken off, or whoever serves it altered it: try again, or ask another index"
         return EnvironmentLacksError(Problem(what, hint=hint))
     if _UNREACHED.search(errors):
-        return EnvironmentLacksError(Problem(f"the package index cannot be reached for {asked}", hint=_NETWORK))
+        return UnreachedError(Problem(f"the package index cannot be reached for {asked}", hint=_NETWORK))
     return _why_not(errors, asked)
 
 

@@ -67,15 +67,15 @@ class Pinned:
     def refuse_altered(self, name: SdkName, read: Mapping[str, str]) -> None:
         """Raises InputError where a file of an SDK, of those given with their SHA-256, is not as the lock pins it."""
         root, sdk = self.root(name), self._sdks.get(name)
-        below = f"{root}/"
-        mine = {path: digest for path, digest in read.items() if path.startswith(below)}
+        spellings = (f"{root}/", f"{os.path.realpath(root or '')}/")  # a compiler takes the shorter one
+        mine = {path: digest for path, digest in read.items() if path.startswith(spellings)}
         if not mine or sdk is None or root is None or self._store is None:
             return
         stored = self._store.told(root)
         if stored.sdk.name != name or tree_hash(stored.tree) != sdk.tree:
             raise damaged(root.parent, f"is not {name}, though {LOCK} has it for that")
         for path, digest in mine.items():
-            if _without_links(path, below, stored.tree) not in {f"f {digest}", f"x {digest}"}:
+            if _without_links(path, root, stored.tree) not in {f"f {digest}", f"x {digest}"}:
                 raise damaged(Path(path), f"is not as {LOCK} pins it in {name}")
 
     @cached_property
@@ -89,9 +89,7 @@ class Pinned:
         return self._open_maker()
 
 
-def _without_links(path: str, below: str, tree: Tree) -> str | None:
-    """What a tree has at a path in it, which may lead there by a link such as lib64."""
-    own = path.removeprefix(below)
-    if own not in tree:
-        own = os.path.relpath(os.path.realpath(path), os.path.realpath(below))
-    return tree.get(own)
+def _without_links(path: str, root: Path, tree: Tree) -> str | None:
+    """What a tree has at a path in it, which may lead there by a link such as lib64, or by one above the tree."""
+    own = path.removeprefix(f"{root}/")
+    return tree.get(own) or tree.get(os.path.relpath(os.path.realpath(path), os.path.realpath(root)))

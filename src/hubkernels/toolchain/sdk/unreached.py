@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import time
 from collections.abc import Mapping
@@ -10,16 +11,20 @@ from pathlib import Path
 
 from hubkernels.errors import EnvironmentLacksError
 from hubkernels.host.files import read_json_object, write_atomically
-from hubkernels.toolchain.sdk.index import configuration
+from hubkernels.toolchain.sdk.index import configuration, without_secrets
 
 _LASTS_S = 300.0
+_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+_WAYS = (*_PROXIES, *map(str.lower, _PROXIES), "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
 class Unreached:
-    """What pip is configured for decides which index it was. answers: the folder of what indexes said."""
+    """What pip is configured for, and the way to it, decide which index it was. answers: where that is kept."""
 
     def __init__(self, environment: Mapping[str, str], answers: Path) -> None:
-        self._place = answers / f"unreached-{configuration(environment)[:32]}.json"
+        ways = (f"{name}={without_secrets(environment.get(name, ''))}" for name in _WAYS)
+        words = "\0".join((configuration(environment), *ways))
+        self._place = answers / f"unreached-{hashlib.sha256(words.encode(errors='replace')).hexdigest()[:32]}.json"
 
     def why(self) -> str | None:
         """Why it could not be asked, and when; None where it may be asked."""
