@@ -339,6 +339,34 @@ def test_where_git_fails_in_a_checkout_nothing_passes_as_clean(  # noqa: PLR0913
     assert said in ran.err
 
 
+@pytest.mark.parametrize("how", ["a link to what is ignored", "ignored", "excluded", "not shown"])
+def test_what_no_commit_has_passes_as_clean_by_no_word_of_git_s(
+    serve: Serve, project: Path, publish: Publish, cli: Cli, how: str
+) -> None:
+    """What ships and is in no commit: a link of a pull request led to a token beside it."""
+    folder = project / "torch-ext/my_table"
+    if how == "a link to what is ignored":
+        (project / "token.py").write_text("TOKEN = 1\n", encoding="utf-8")
+        (folder / "more.py").symlink_to("../../token.py")
+        (project / ".gitignore").write_text("token.py\nbuild/\n", encoding="utf-8")
+    else:
+        (folder / "more.py").write_text("MORE = 1\n", encoding="utf-8")
+    if how == "ignored":
+        (project / ".gitignore").write_text("more.py\nbuild/\n", encoding="utf-8")
+    if how == "excluded":
+        (project / ".git/info/exclude").write_text("more.py\n", encoding="utf-8")
+    if how == "not shown":
+        assert run("git", "-C", project, "config", "status.showUntrackedFiles", "no").returncode == 0
+    if how in {"a link to what is ignored", "ignored"}:
+        commit_all(project)
+    hub = serve()
+    assert cli("build", project).code == 0
+    ran = publish(hub, project)
+    assert ran.code == 1, ran.err
+    assert "not committed" in ran.err
+    assert hub.ask("GET", f"/api/kernels/{REPO}", token=OWNER).status == 404, "nothing was made"
+
+
 def test_what_was_built_while_git_failed_is_asked_about_once_it_does_not(
     serve: Serve, project: Path, publish: Publish, cli: Cli
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,9 @@ from hubkernels.errors import EnvironmentLacksError, InputError, Problem, neares
 from hubkernels.host.process import Finished, run
 
 _HASH = re.compile("[0-9a-f]{40,64}")
+_IGNORED = "!!"
+_ALL = ("--untracked-files=normal", "--ignore-submodules=none", "--ignored=matching")
+"""Whatever the user's own configuration leaves out of a status."""
 _OF_A_HOOK = frozenset(
     f"GIT_{name}" for name in ("DIR", "WORK_TREE", "INDEX_FILE", "PREFIX", "COMMON_DIR", "OBJECT_DIRECTORY")
 )
@@ -23,7 +26,8 @@ _OF_A_HOOK = frozenset(
 def git_state(folder: Path, environment: Mapping[str, str], files: Iterable[str] = ()) -> dict[str, Any] | None:
     """Commit, and whether files below the folder, or these, differ from it; None outside a repository, or without git.
 
-    What builds make does not count: a repository need not ignore it.
+    What builds make does not count: a repository need not ignore it. What git ignores counts where it is one of these
+    files: it is in no commit, though a link may lead there from one.
     """
     try:
         found, status = _state(folder, environment)
@@ -33,13 +37,11 @@ def git_state(folder: Path, environment: Mapping[str, str], files: Iterable[str]
     if found.status or status.status or len(lines) != 2:  # noqa: PLR2004 - the two that were asked for
         return None
     top, commit = lines
-    changed = [os.path.join(top, entry[3:]) for entry in status.output.split("\0") if entry]  # noqa: PTH118 - keeps the slash
-    return {
-        "commit": commit,
-        "dirty": _touches(
-            changed, os.path.realpath(folder), [way for file in files for way in (file, os.path.realpath(file))]
-        ),
-    }
+    entries = [(entry[:2], os.path.join(top, entry[3:])) for entry in status.output.split("\0") if entry]  # noqa: PTH118 - keeps the slash
+    changed = [path for kind, path in entries if kind != _IGNORED]
+    ways = [way for file in files for way in (file, os.path.realpath(file))]
+    dirty = _touches(changed, os.path.realpath(folder), ways)
+    return {"commit": commit, "dirty": dirty or _has([path for kind, path in entries if kind == _IGNORED], ways)}
 
 
 def why_no_state(folder: Path, environment: Mapping[str, str]) -> Problem | None:
@@ -73,7 +75,7 @@ def _state(folder: Path, environment: Mapping[str, str]) -> tuple[Finished, Fini
     """Folder and commit of the checkout, and what differs from it. Raises EnvironmentLacksError without git."""
     return (
         _git(folder, environment, "rev-parse", "--show-toplevel", "HEAD"),
-        _git(folder, environment, "status", "--porcelain", "-z", "--no-renames"),
+        _git(folder, environment, "status", "--porcelain", "-z", "--no-renames", *_ALL),
     )
 
 
@@ -81,9 +83,14 @@ def _touches(changed: Iterable[str], folder: str, files: Iterable[str]) -> bool:
     """Whether changed paths lie in a folder, or are files or what they are below: a new folder, a submodule."""
     made = f"{folder}/build/"
     paths = [path for path in changed if not path.startswith(made)]
-    above = tuple(f"{path.rstrip('/')}/" for path in paths)
-    if any(path.startswith(f"{folder}/") for path in paths) or f"{folder}/".startswith(above):
+    if any(path.startswith(f"{folder}/") for path in paths) or _has(paths, [f"{folder}/"]):
         return True
+    return _has(paths, files)
+
+
+def _has(paths: Collection[str], files: Iterable[str]) -> bool:
+    """Whether one of the files is among paths, or below one."""
+    above = tuple(f"{path.rstrip('/')}/" for path in paths)
     return any(file in paths or file.startswith(above) for file in files)
 
 
