@@ -56,8 +56,8 @@ def tree(hub: Served, revision: str = "v1", repo: str = REPO) -> set[str]:
     return set(hub.api().list_repo_files(repo, repo_type="kernel", revision=revision))
 
 
-def head(hub: Served, branch: str = "v1", repo: str = REPO) -> str:
-    refs = hub.api().list_repo_refs(repo, repo_type="kernel")
+def head(hub: Served, branch: str = "v1", repo: str = REPO, token: str | None = OWNER) -> str:
+    refs = hub.api(token).list_repo_refs(repo, repo_type="kernel")
     return next(each.target_commit for each in refs.branches if each.name == branch)
 
 

@@ -132,7 +132,7 @@ def test_this_repository_is_released_by_its_own_workflow(own: ServedSigstore, tm
         assert {each["repo_id"].partition("/")[0] for each in published} == {"hubkernels"}
         for each in published:
             assert each["read_back"]
-            assert each["commit"] == head(hub, repo=each["repo_id"])
+            assert each["commit"] == head(hub, repo=each["repo_id"], token=CI)
 
 
 CONTEXT = {"vars": {"INDEX": "https://x"}, "steps": {"name": {"outputs": {"artifact": "a"}}}, "failed": False}
