@@ -144,7 +144,7 @@ def test_the_check_needs_no_client(small: SmallProject) -> None:
         "sdks": None,
     }
     (small.root / "order").write_text(
-        json.dumps({"timeout_s": 300, "requires": [], "online": False, "arguments": arguments})
+        json.dumps({"timeout_s": 300, "requires": [], "progress": None, "arguments": arguments})
     )
     subprocess.run([sys.executable, "-c", code], check=True)
     assert json.loads((small.root / "answer").read_bytes())["answer"] == {tag: str(small.artifact)}
