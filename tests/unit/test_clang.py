@@ -55,6 +55,7 @@ def test_an_nvcc_of_just_that_release_wins_and_its_pinned_toolkit_is_not_fetched
     assert decisions.made_by == {}
     (variant,) = (each for each in decisions.accepted if isinstance(each, Variant) and each.backend_version == V12_6)
     assert here.trees(variant).keys() == {"torch 2.10"}
+    assert [name.kind for name in here.lacking([variant])] == ["torch"], "a build told of more, at each run"
     assert here.nvcc(V12_6) is not None
 
 

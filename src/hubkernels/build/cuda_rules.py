@@ -7,7 +7,7 @@ from collections.abc import Callable
 from hubkernels.build.archs import takes_part, why_unknown_to
 from hubkernels.build.supply import Supply
 from hubkernels.model.project import Package
-from hubkernels.model.sdk import FIRST_NVCC, LOCK
+from hubkernels.model.sdk import FIRST_NVCC, LOCK, MENDS
 from hubkernels.model.variant import Variant
 from hubkernels.model.version import Version
 from hubkernels.toolchain import clang
@@ -15,10 +15,7 @@ from hubkernels.toolchain.compiler import Compiler
 from hubkernels.toolchain.cuda import without_lines
 from hubkernels.toolchain.nvcc import USUAL, Nvcc
 
-_NOT_RUN = (
-    "`kernel-builder toolchain verify` mends what was altered; where the file system allows no programs, "
-    "HUBKERNELS_CACHE names a folder on another"
-)
+_NOT_RUN = f"{MENDS}; where the file system allows no programs, HUBKERNELS_CACHE names a folder on another"
 
 
 def _compiler_is_here(package: Package, variant: Variant, supply: Supply) -> str | None:

@@ -182,11 +182,10 @@ class Builder:
 
     def _fetch(self, variants: Sequence[Variant], report: Report) -> bool:
         """Bring what is pinned for variants; tells whether anything had to be."""
-        pinned = self.planner.supply().pinned
-        names = dict.fromkeys(name for variant in variants for name in sdk_names(variant) if pinned.waits(name))
-        if lacking := {name: sdk for name in names if (sdk := pinned.get(name))}:
+        supply = self.planner.supply()
+        if lacking := supply.lacking(variants):
             report(Begun(to_fetch(variants, lacking)))
-        return self.planner.supply().fetch(variants)
+        return supply.fetch(variants)
 
     def _lock_where_none(self, packages: Sequence[Package], tags: Collection[str], report: Report) -> tuple[str, ...]:
         """Write toolchain.lock where there is none, by what the package index has; tells what it has not, and why.

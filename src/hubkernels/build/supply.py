@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hubkernels.host.machine import Machine, TorchSdk, torch_at
 from hubkernels.model.backend import CUDA
-from hubkernels.model.sdk import FIRST_NVCC, SdkName
+from hubkernels.model.sdk import FIRST_NVCC, LockedSdk, SdkName
 from hubkernels.model.variant import Variant
 from hubkernels.model.version import Version
 from hubkernels.toolchain.compiler import Compiler
@@ -140,11 +140,15 @@ class Supply:
 
     def fetch(self, variants: Iterable[Variant]) -> bool:
         """Bring what is pinned for variants; tells whether anything had to be."""
-        wanted = dict.fromkeys(name for variant in variants for name in self._names(variant))
-        lacking = [name for name in wanted if self.pinned.waits(name)]
+        lacking = self.lacking(variants)
         for name in lacking:
             self.pinned.fetch(name)
         return bool(lacking)
+
+    def lacking(self, variants: Iterable[Variant]) -> dict[SdkName, LockedSdk]:
+        """What is pinned for variants, is taken, and is not in the store."""
+        names = dict.fromkeys(name for variant in variants for name in self._names(variant) if self.pinned.waits(name))
+        return {name: sdk for name in names if (sdk := self.pinned.get(name))}
 
     def trees(self, variant: Variant) -> dict[str, str]:
         """The pinned SDKs of a variant, by their hashes."""

@@ -90,8 +90,8 @@ def _touches(changed: Iterable[str], folder: str, files: Iterable[str]) -> bool:
 
 def _has(paths: Collection[str], files: Iterable[str]) -> bool:
     """Whether one of the files is among paths, or below one."""
-    above = tuple(f"{path.rstrip('/')}/" for path in paths)
-    return any(file in paths or file.startswith(above) for file in files)
+    known, above = frozenset(paths), tuple(f"{path.rstrip('/')}/" for path in paths)
+    return any(file in known or file.startswith(above) for file in files)
 
 
 def takes_along(file: Path, environment: Mapping[str, str]) -> bool:

@@ -18,6 +18,7 @@ from typing import ClassVar
 from hubkernels.errors import EnvironmentLacksError, HubkernelsError, Problem
 from hubkernels.host.files import FileHashes
 from hubkernels.host.process import run
+from hubkernels.model.sdk import MENDS
 from hubkernels.model.version import Version
 from hubkernels.toolchain.compiler import Compiler, compiler_at, own_folders
 from hubkernels.toolchain.cuda import CudaToolkit, content_hash, runtime_of
@@ -72,9 +73,7 @@ def clang_toolkit(
         [] if runtime else ["libcudart"]
     ):
         what = f"the pinned toolkit of CUDA {release} is not whole: it has no {', '.join(lacking)}"
-        raise EnvironmentLacksError(
-            Problem(what, hint="`kernel-builder toolchain verify` removes it, a build brings it")
-        )
+        raise EnvironmentLacksError(Problem(what, hint=MENDS))
     library = runtime or Path()
     compiler = ByClang(clang, release, root, _system(clang, root, environment))
     fingerprint = content_hash(str(root), digests, clang.fingerprint)

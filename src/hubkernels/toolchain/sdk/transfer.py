@@ -44,10 +44,6 @@ _FILES_OF_SYSTEMS = (
 """Where systems have certificates: for an OpenSSL that was built to look elsewhere, as pip does."""
 
 
-class GoneError(EnvironmentLacksError):
-    """The index has no file under this address."""
-
-
 class AnswerError(EnvironmentLacksError):
     """The server answers with an error that is about the question, or about itself."""
 
@@ -131,7 +127,7 @@ class Transfer:
         self._sleep = sleep
 
     def open(self, url: str, headers: Mapping[str, str]) -> Any:  # noqa: ANN401 - urllib's response has several types
-        """The response. Raises GoneError, or EnvironmentLacksError with the reason."""
+        """The response. Raises EnvironmentLacksError with the reason."""
         for asked in range(1, _TRIES + 1):
             try:
                 return self._open(url, {"Accept-Encoding": "identity", **headers})
@@ -254,7 +250,7 @@ def _refused(url: str, error: urllib.error.HTTPError) -> EnvironmentLacksError:
     what = f"cannot fetch {without_secrets(url)}: the server answers {error.code} {without_secrets(str(error.reason))}"
     if error.code in {404, 410}:
         hint = "what pip told may be out of date: run again, `toolchain lock` with --update"
-        return GoneError(Problem(what, hint=hint))
+        return EnvironmentLacksError(Problem(what, hint=hint))
     if error.code in _UNAUTHORIZED:
         return EnvironmentLacksError(
             Problem(what, hint="credentials are taken from pip's index addresses and ~/.netrc: is the right one there?")
