@@ -129,6 +129,23 @@ def test_who_trusts_by_name_asks_nobody(hub: Machine) -> None:
     assert hub.asked == []
 
 
+def test_a_token_that_cannot_be_read_matters_where_a_hub_is_asked_alone(hub: Machine, tmp_path: Path) -> None:
+    """The file was waited for at each load, for ever, and so by the client that is handed a kernel."""
+    mine, base = hub.publish(40), hub.publish(40, repo="org/base")
+    depending = artifact("top", 0, **{"kernel-depends": [{"repo-id": "org/base", "revision": base}]})
+    top = hub.publish(0, repo="org/top", files=depending)
+    pins = (("org/my-kernel", mine), ("org/top", top))
+    for name, commit in pins:
+        assert hub.load(LOAD.format(how=PINNED), name, commit).code == 0
+    os.mkfifo(tmp_path / "token")
+    unread = {"HF_TOKEN": " ", "HF_TOKEN_PATH": str(tmp_path / "token")}
+    own, by_client = (hub.load(LOAD.format(how=PINNED), name, commit, **unread) for name, commit in pins)
+    assert (own.out, hub.asked) == (f"40 {len(TABLE)}\n", []), own.err
+    assert "InputError: the file of the Hub's token cannot be read: is no regular file" in by_client.err
+    asked = hub.load(LOAD.format(how='version=1, backend="cpu"'), "org/my-kernel", **unread)
+    assert "the file of the Hub's token cannot be read: is no regular file" in asked.err
+
+
 def test_a_version_and_a_branch_take_one_request_more(hub: Machine) -> None:
     hub.publish(40)
     hub.publish(41, branch="v2")

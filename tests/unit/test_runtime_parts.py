@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,7 @@ print(json.dumps([constants.ENDPOINT, get_token(), str(cache), constants.HF_HUB_
         {"HF_ENDPOINT": "http://127.0.0.1:1/", "HF_TOKEN": " hf_x\n"},
         {"HF_HOME": "{tmp}/home", "HF_HUB_OFFLINE": "yes"},
         {"HF_HOME": "$HOME/../home", "HF_TOKEN": ""},
+        {"HF_HOME": "{tmp}/home", "HF_TOKEN": " ", "HUGGING_FACE_HUB_TOKEN": "hf_old"},
         {"XDG_CACHE_HOME": "{tmp}/xdg", "HUGGING_FACE_HUB_TOKEN": "hf_old"},
         {"HF_HOME": "{tmp}/home", "HF_HUB_CACHE": "~/elsewhere", "HF_TOKEN_PATH": "{tmp}/file"},
         {"HUGGINGFACE_HUB_CACHE": "{tmp}/older", "TRANSFORMERS_OFFLINE": "1"},
@@ -119,8 +121,37 @@ def test_an_endpoint_that_is_no_address_is_refused_by_its_name(endpoint: str) ->
 @pytest.mark.parametrize("token", ["hf_\u20ac", "hf_a\tb", "hf_\x00"])
 def test_a_token_that_no_header_can_hold_is_refused(token: str) -> None:
     with pytest.raises(InputError, match="the token of the Hub is none") as caught:
-        read_settings({"HF_TOKEN": token, "HF_HOME": "/nowhere"})
+        _ = read_settings({"HF_TOKEN": token, "HF_HOME": "/nowhere"}).token
     assert token not in str(caught.value)
+
+
+@pytest.mark.parametrize("variables", [{}, {"HF_TOKEN": " "}, {"HF_TOKEN": "", "HUGGING_FACE_HUB_TOKEN": "\n"}])
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [
+        (os.mkfifo, "is no regular file"),
+        (lambda file: file.symlink_to("/dev/zero"), "is no regular file"),
+        (lambda file: file.mkdir(), "Is a directory"),
+        (lambda file: file.write_bytes(b"hf_secret" * 10_000), "more than 65536 bytes"),
+        (lambda file: file.write_text("hf_secret", encoding="utf-16"), "other than printable ASCII"),
+    ],
+    ids=["pipe", "device", "folder", "long", "UTF-16"],
+)
+def test_a_file_that_has_no_token_is_named_and_left_alone_where_none_is_sent(
+    tmp_path: Path, make: Callable[[Path], object], what: str, variables: dict[str, str]
+) -> None:
+    """A pipe was waited for, for ever, a device was read until the memory was full, and a folder was as no token."""
+    file = tmp_path / "token"
+    make(file)
+    found = read_settings({**variables, "HF_TOKEN_PATH": str(file)})
+    with pytest.raises(InputError, match=what) as caught:
+        _ = found.token
+    (problem,) = caught.value.problems
+    assert problem.where == str(file)
+    assert "HF_HUB_DISABLE_IMPLICIT_TOKEN=1 sends none" in str(problem.hint)
+    assert "hf_secret" not in str(problem)
+    assert read_settings({"HF_HOME": str(tmp_path), "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1"}).token is None
+    assert read_settings({"HF_HOME": str(tmp_path), "HF_TOKEN": "x"}).token == "x"  # noqa: S105 - of nobody
 
 
 def test_the_contract_is_that_of_the_client() -> None:

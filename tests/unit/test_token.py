@@ -24,6 +24,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "token"
 
 
+@pytest.mark.parametrize("own", ["", " ", "\n"])
 @pytest.mark.parametrize(
     ("make", "what"),
     [
@@ -37,8 +38,14 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
     ids=["bytes", "UTF-16", "NUL", "long", "folder", "loop", "pipe"],
 )
-def test_a_file_that_has_no_token_is_named(file: Path, make: Callable[[Path], object], what: str) -> None:
-    """These were tracebacks, an error of the client's with the token in it, and, of a pipe, no end."""
+def test_a_file_that_has_no_token_is_named(
+    file: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], object], what: str, own: str
+) -> None:
+    """These were tracebacks, an error of the client's with the token in it, and, of a pipe, no end.
+
+    A variable with nothing but space is as none, and the client goes on to the file.
+    """
+    monkeypatch.setenv("HF_TOKEN", own)
     make(file)
     with pytest.raises(InputError, match=what) as caught:
         Remote("org/op")
@@ -61,3 +68,13 @@ def test_a_file_with_a_token_is_taken_as_the_client_does(file: Path) -> None:
     assert "HF_TOKEN" not in Remote("org/op").credentials()
     file.write_text(f" {SECRET}\r\n", encoding="ascii")
     assert Remote("org/op").credentials()["HF_TOKEN"] == SECRET
+
+
+def test_no_token_is_taken_where_none_is_to_be_sent_unasked(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client sends none then, and looks at no file; what it was held to have was handed on to other processes."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_IMPLICIT_TOKEN", True)
+    os.mkfifo(file)
+    assert "HF_TOKEN" not in Remote("org/op").credentials()
+    monkeypatch.setenv("HF_TOKEN", SECRET)
+    assert "HF_TOKEN" not in Remote("org/op").credentials()
+    assert Remote("org/op", token=f" {SECRET}\n").credentials()["HF_TOKEN"] == SECRET

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from hubkernels.errors import EnvironmentLacksError, HubRefusedError, Problem
 from hubkernels.host.files import read_errors
+from hubkernels.host.token import insist_on_token
 from hubkernels.hub.changes import Changes, RemoteFile
 from hubkernels.hub.offer import Content
-from hubkernels.hub.token import hub_token, insist_on_token
+from hubkernels.hub.token import hub_token
 from hubkernels.hub.waiting import PATIENCE, GaveUpError, bound_waiting, endpoint_errors
 from hubkernels.model.client import spelled_alike
 
@@ -395,7 +396,8 @@ def _client(token: str | None) -> HfApi:
     except ImportError as error:
         what = "publishing needs the Hub's client, huggingface_hub"
         raise EnvironmentLacksError(Problem(what, hint="pip install 'hubkernels[client]'")) from error
-    if insist_on_token(token, "HF_TOKEN") is None:
+    own = insist_on_token(token or "", "HF_TOKEN")
+    if own is None:
         hub_token()  # what the client will read by itself
     bound_waiting()
-    return HfApi(token=token, library_name="hubkernels")
+    return HfApi(token=own, library_name="hubkernels")

@@ -39,6 +39,7 @@ class _Here:
 
 def load_by_client(wanted: Asked, settings: Settings, name: str, commit: str, folder: Path) -> ModuleType:
     """The module of a folder that is right, as ``kernels.get_kernel`` gives that of one which it fetched."""
+    _ = settings.token  # the client reads it again, and waits for a pipe
     from kernels import load, resolver, validate  # noqa: PLC0415 - an extra
 
     asked = load.KernelDependency(repo_id=name, version=load.revision_or_version(revision=commit, version=None))

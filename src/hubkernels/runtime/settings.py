@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from hubkernels.errors import InputError, Problem
+from hubkernels.host.token import read_token
 
 _ENDPOINT = "https://huggingface.co"
 UNPROVED = "HUBKERNELS_ALLOW_UNPROVED"
@@ -23,11 +24,22 @@ class Settings:
     """
 
     endpoint: str
-    token: str | None = field(repr=False)
     cache: Path
     offline: bool
     local: Mapping[str, Path]
     unproved: bool
+    environment: Mapping[str, str] = field(repr=False)
+    token_file: Path
+
+    @property
+    def token(self) -> str | None:
+        """None where none is to be sent unasked. Raises InputError for what is none.
+
+        Read when a Hub is asked: what is in the cache loads whatever it is.
+        """
+        if _is_true(self.environment.get("HF_HUB_DISABLE_IMPLICIT_TOKEN")):
+            return None
+        return read_token(self.environment, self.token_file)
 
 
 def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
@@ -37,11 +49,12 @@ def read_settings(environment: Mapping[str, str] | None = None) -> Settings:
     hub = found.get("HF_HUB_CACHE") or found.get("HUGGINGFACE_HUB_CACHE") or str(home / "hub")
     return Settings(
         endpoint=_endpoint((found.get("HF_ENDPOINT") or _ENDPOINT).rstrip("/")),
-        token=_token(found, home),
         cache=own_cache(found) or _path(hub),
         offline=_is_true(found.get("HF_HUB_OFFLINE") or found.get("TRANSFORMERS_OFFLINE")),
         local=_local(found.get("LOCAL_KERNELS", "")),
         unproved=_is_true(found.get(UNPROVED)),
+        environment=found,
+        token_file=_path(own) if (own := found.get("HF_TOKEN_PATH")) else home / "token",
     )
 
 
@@ -80,24 +93,6 @@ def _endpoint(text: str) -> str:
         what = f"HF_ENDPOINT is no address of a Hub: {text[:200]!r}"
         raise InputError(Problem(what, "environment: HF_ENDPOINT", f"it begins with https://, as {_ENDPOINT}"))
     return text
-
-
-def _token(environment: Mapping[str, str], home: Path) -> str | None:
-    """Sent only where it is meant: without a wish, `HF_HUB_DISABLE_IMPLICIT_TOKEN` leaves it out."""
-    if _is_true(environment.get("HF_HUB_DISABLE_IMPLICIT_TOKEN")):
-        return None
-    text = environment.get("HF_TOKEN") or environment.get("HUGGING_FACE_HUB_TOKEN")
-    if not text:
-        place = environment.get("HF_TOKEN_PATH")
-        try:
-            text = (_path(place) if place else home / "token").read_text("utf-8")
-        except (OSError, UnicodeError):
-            return None
-    token = text.replace("\r", "").replace("\n", "").strip()
-    if not (token.isascii() and token.isprintable()):
-        what = "the token of the Hub is none: it has other than printable ASCII"
-        raise InputError(Problem(what, "HF_TOKEN, or the file of `hf auth login`", "hf_..."))
-    return token or None
 
 
 def _local(text: str) -> dict[str, Path]:
