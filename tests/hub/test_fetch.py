@@ -97,7 +97,12 @@ def test_damage_is_told_wherever_it_is(answers: tuple[bytes, bytes], tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("status", "hint"), [(401, "may this token see it"), (404, "may this token see it"), (500, "try again")]
+    ("status", "hint"),
+    [
+        (401, "is the name right, and may this token see it"),
+        (404, "is the name right, and may this token see it"),
+        (500, "try again"),
+    ],
 )
 def test_a_refusal_has_its_way_out(tmp_path: Path, status: int, hint: str) -> None:
     with replaying(status, b"", b"") as url, pytest.raises(HubRefusedError, match=f"hint: {hint}"):

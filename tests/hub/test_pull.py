@@ -81,7 +81,7 @@ def test_what_cannot_be_had_is_told_with_the_way_out(site: Site, tmp_path: Path)
     site.hub.api().delete_repo("org/base", repo_type="kernel")
     ran = site.cli("hub", "pull", tmp_path / "other")
     assert ran.code == 4
-    assert "no such repository, or none that this token may see" in ran.err
+    assert "is the name right, and may this token see it?" in ran.err
     assert not (tmp_path / "other").exists()
 
 

@@ -19,6 +19,7 @@ from hubkernels.hub.variant_metadata import metadata_of, read_variant
 from hubkernels.model.client import BEGINNING_RULE, COMMIT, may_stand_for, spelled_alike
 from hubkernels.model.lock import Files, Lock, Pin, words
 from hubkernels.model.project import KernelDependency
+from hubkernels.model.refused import UNSEEN
 
 _AT_A_TIME = 8
 
@@ -121,8 +122,7 @@ def versions_of(remote: Remote) -> dict[int, str]:
     """The commit of each version: branches that are called v1, v2. Raises InputError where there is no repository."""
     branches = remote.branches()
     if branches is None:
-        hint = "is it spelled right, and may this token see it? `hf auth whoami` tells whose it is"
-        raise InputError(Problem(f"there is no kernel {remote.repo_id}", remote.url, hint))
+        raise InputError(Problem(f"there is no kernel {remote.repo_id}", remote.url, UNSEEN))
     found = ((version_of(name), commit) for name, commit in branches.items())
     return {version: commit for version, commit in found if version is not None}
 

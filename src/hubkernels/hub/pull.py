@@ -37,6 +37,7 @@ from hubkernels.hub.prefetch import promised_of
 from hubkernels.hub.remote import Remote
 from hubkernels.hub.waiting import SILENT_S
 from hubkernels.model.lock import Lock, Pin
+from hubkernels.model.refused import UNSEEN
 
 _HEADS = "refs/heads/"
 _SILENT_S = 10 * SILENT_S
@@ -105,7 +106,7 @@ def _fetch(remote: Remote, folder: Path, wanted: set[str]) -> dict[str, str]:
             refs = client.fetch(path, target, determine_wants=choose).refs
     except _REFUSES as error:
         unseen = isinstance(error, (HTTPUnauthorized, NotGitRepository))
-        hint = "may this token see it? `hf auth whoami` tells whose it is" if unseen else "try again"
+        hint = UNSEEN if unseen else "try again"
         raise HubRefusedError(
             Problem(f"git fetch failed: {error or type(error).__name__}", remote.url, hint)
         ) from error

@@ -21,6 +21,7 @@ from hubkernels.hub.offer import Content
 from hubkernels.hub.token import hub_token
 from hubkernels.hub.waiting import PATIENCE, GaveUpError, bound_waiting, endpoint_errors
 from hubkernels.model.client import spelled_alike
+from hubkernels.model.refused import FORBIDDEN, LOG_IN, way_out
 
 if TYPE_CHECKING:
     from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationCopy, CommitOperationDelete, HfApi
@@ -30,7 +31,7 @@ Answer = TypeVar("Answer")
 RepoType = Literal["kernel", "model"]
 
 STALE_PARENT = 412
-_NOBODY, _FORBIDDEN, _NO_ORGANIZATION = 401, 403, 404
+_NOBODY, _NO_ORGANIZATION = 401, 404
 _BUSY = frozenset({429, 500, 502, 503, 504})
 _NOT_TAKEN = frozenset({429, 503})
 """Of these, what a Hub answers before it does anything: with the others what was asked for may be done."""
@@ -132,7 +133,7 @@ class Remote:
         Of one that may write some repositories of an owner, the Hub tells at the first of them.
         """
         if not (self._api.token or hub_token()):
-            raise HubRefusedError(Problem("there is no token to write with", self.url, _WAYS_OUT[_NOBODY]))
+            raise HubRefusedError(Problem("there is no token to write with", self.url, LOG_IN))
         try:
             who = self._ask(self._api.whoami)
         except HubRefusedError as error:
@@ -140,7 +141,7 @@ class Remote:
                 raise
             return
         if why := why_not_writing(who, self.repo_id.partition("/")[0]):
-            raise HubRefusedError(Problem(why, self.url, _WAYS_OUT[_FORBIDDEN]))
+            raise HubRefusedError(Problem(why, self.url, FORBIDDEN))
 
     def create(self, *, private: bool) -> None:
         kind, hidden = self.repo_type, private or None
@@ -302,9 +303,8 @@ class Remote:
         if status == STALE_PARENT:
             what = f"{branch} of {self.repo_id} was changed by another while this was published"
             return RaceLostError(Problem(what, self.url, "publish again: it starts from what is there now"))
-        hint = _WAYS_OUT.get(status, "try again; where it persists, ask who runs the Hub")
-        if status == _NOBODY and _sent_a_token(error):
-            hint = _OF_ANOTHER_HUB
+        hint = way_out(status, token_was_sent=_sent_a_token(error))
+        hint = hint or "try again; where it persists, ask who runs the Hub"
         return HubRefusedError(Problem(f"the Hub refused ({status}): {said}", self.url, hint))
 
 
@@ -372,21 +372,6 @@ def _wished_s(error: Exception) -> float | None:
     """How long the Hub asks to be left alone, where that is no longer than a user would wait."""
     text = getattr(getattr(error, "response", None), "headers", {}).get("retry-after", "")
     return min(float(text), _LONGEST_S) if text.isdecimal() else None
-
-
-_WAYS_OUT = {
-    401: "no valid token: `hf auth login`, or HF_TOKEN with write access",
-    403: "the token may not write there: ask an owner of the organization for that right, or propose with --create-pr",
-    404: "no such repository, or none that this token may see: `hf auth whoami` tells whose it is",
-    413: "a file is larger than the Hub takes",
-    429: "too many requests: wait a minute and try again",
-    507: "the disk of the Hub is full",
-}
-
-
-_OF_ANOTHER_HUB = (
-    "this Hub does not know the token that was sent: unset HF_TOKEN for it, or `hf auth logout`, or log in there"
-)
 
 
 def _client(token: str | None) -> HfApi:

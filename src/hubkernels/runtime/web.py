@@ -15,6 +15,7 @@ from urllib.parse import urljoin, urlsplit
 
 from hubkernels import __version__
 from hubkernels.errors import EnvironmentLacksError, HubkernelsError, HubRefusedError, Problem
+from hubkernels.model.refused import way_out
 
 Result = TypeVar("Result")
 
@@ -144,7 +145,7 @@ class Web:
         except urllib.error.HTTPError as error:
             with error:
                 if not pauses_s or error.code not in _BUSY:
-                    raise _refused(error, url) from error
+                    raise self._refused(error, url) from error
                 pause = _wished_s(error)
             time.sleep(pauses_s[0] if pause is None else pause)
         except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError, ssl.SSLError) as error:
@@ -152,6 +153,14 @@ class Web:
                 raise self._unreachable(error) from error
             time.sleep(pauses_s[0])
         return self._again(attempt, url, pauses_s[1:])
+
+    def _refused(self, error: urllib.error.HTTPError, url: str) -> RefusedError:
+        said = error.headers.get("X-Error-Message") or error.reason or ""
+        hint = way_out(error.code, token_was_sent=bool(self._token) and self._is_own(error.geturl()))
+        code = error.headers.get("X-Error-Code")
+        if code == "RevisionNotFound":
+            hint = "a branch, a tag, or a commit of 40 hex digits that is there"
+        return RefusedError(Problem(f"the Hub refused ({error.code}): {said[:500]}", url, hint), error.code, code)
 
     def _unreachable(self, error: Exception) -> HubkernelsError:
         hint = "is HF_ENDPOINT right, and the network there? HF_HUB_OFFLINE=1 loads what is in the cache"
@@ -203,20 +212,3 @@ def _wished_s(error: urllib.error.HTTPError) -> float | None:
     """How long the Hub asks to be left alone, where that is no longer than a user would wait."""
     text = error.headers.get("Retry-After") or ""
     return min(float(text), _LONGEST_S) if text.isdecimal() else None
-
-
-def _refused(error: urllib.error.HTTPError, url: str) -> RefusedError:
-    said = error.headers.get("X-Error-Message") or error.reason or ""
-    problem = Problem(f"the Hub refused ({error.code}): {said[:500]}", url, _WAYS_OUT.get(error.code))
-    code = error.headers.get("X-Error-Code")
-    if code == "RevisionNotFound":
-        problem = Problem(problem.what, url, "a branch, a tag, or a commit of 40 hex digits that is there")
-    return RefusedError(problem, error.code, code)
-
-
-_WAYS_OUT = {
-    401: "where there is a token, this Hub does not know it: unset HF_TOKEN for it, or `hf auth logout`; or get one",
-    403: "the token may not read it: ask an owner of the organization for that right",
-    404: "is the name right? A private kernel shows with a token alone: `hf auth login`, or HF_TOKEN",
-    429: "too many requests: wait a minute and try again",
-}
