@@ -432,6 +432,26 @@ def test_a_newer_contract_is_the_client_s_to_load(hub: Machine, monkeypatch: pyt
     assert "requires kernels>=99.0.0" in ran.err
 
 
+@pytest.mark.parametrize(
+    ("modules", "lacks"),
+    [((), "cannot import name"), (("load", "resolver", "validate", "variants"), "has no attribute")],
+    ids=["without the modules", "without what is in them"],
+)
+def test_a_client_that_has_another_inside_is_told(
+    hub: Machine, tmp_path: Path, modules: tuple[str, ...], lacks: str
+) -> None:
+    """An ImportError of Python's, without a way out, was all that was said."""
+    commit = hub.publish(40, metadata={"kernels-minver": "99.0.0"})
+    (tmp_path / "other/kernels").mkdir(parents=True)
+    for name in ("__init__", *modules):
+        (tmp_path / f"other/kernels/{name}.py").touch()
+    path = os.pathsep.join((str(tmp_path / "other"), *sys.path))
+    ran = hub.load(LOAD.format(how=PINNED), "org/my-kernel", commit, PYTHONPATH=path)
+    assert "EnvironmentLacksError: the stock client is of a release that no kernel can be handed to" in ran.err
+    assert lacks in ran.err
+    assert "hint: pip install 'hubkernels[client]'" in ran.err
+
+
 def test_a_kernel_that_needs_kernels_is_loaded_by_the_client(hub: Machine) -> None:
     base = hub.publish(40, repo="org/base")
     files = artifact("top", 0, **{"kernel-depends": [{"repo-id": "org/base", "revision": base}], "digest": None})

@@ -7,7 +7,9 @@ kernel itself again, for its variants, too, and take what comes.
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -40,6 +42,17 @@ class _Here:
 def load_by_client(wanted: Asked, settings: Settings, name: str, commit: str, folder: Path) -> ModuleType:
     """The module of a folder that is right, as ``kernels.get_kernel`` gives that of one which it fetched."""
     _ = settings.token  # the client reads it again, and waits for a pipe
+    try:
+        load = _handed(wanted, settings, name, commit, folder)
+    except (ImportError, AttributeError, TypeError) as error:  # what it calls is nobody's public interface
+        what = f"the stock client is of a release that no kernel can be handed to: {error}"
+        hint = "pip install 'hubkernels[client]' gets one; a kernel for a newer client needs a newer hubkernels, too"
+        raise EnvironmentLacksError(Problem(what, name, hint)) from error
+    return load()
+
+
+def _handed(wanted: Asked, settings: Settings, name: str, commit: str, folder: Path) -> Callable[[], ModuleType]:
+    """What loads it, of the client's parts; nothing of the kernel runs yet."""
     from kernels import load, resolver, validate  # noqa: PLC0415 - an extra
 
     asked = load.KernelDependency(repo_id=name, version=load.revision_or_version(revision=commit, version=None))
@@ -51,14 +64,14 @@ def load_by_client(wanted: Asked, settings: Settings, name: str, commit: str, fo
         resolver.RepoPathsResolver(local_kernels=settings.local),
         others(trust_remote_code=trust),
     ]
-    module: ModuleType = load.get_kernel_with_resolver(
+    return partial(
+        load.get_kernel_with_resolver,
         api=load._get_hf_api(),  # noqa: SLF001 - as the client says who it is
         backend=wanted.backend,
         kernel=asked,
         resolver=resolver.SequentialResolver(resolvers=resolvers),
         metadata_validator=validate.AllValidator(validators=validators),
     )
-    return module
 
 
 def _location(resolver: Any, repo_id: str, commit: str, folder: Path) -> Any:  # noqa: ANN401 - modules and types of the client
