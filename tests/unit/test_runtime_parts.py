@@ -12,11 +12,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
-from hubkernels.errors import CheckFailedError, InputError
+from hubkernels.errors import CheckFailedError, EnvironmentLacksError, InputError
 from hubkernels.runtime.cache import Cache
 from hubkernels.runtime.metadata import (
     CONTRACT,
@@ -26,7 +26,7 @@ from hubkernels.runtime.metadata import (
     check_digest,
     read_metadata,
 )
-from hubkernels.runtime.proof import hash_path
+from hubkernels.runtime.proof import File, Told, hash_path
 from hubkernels.runtime.settings import read_settings
 from hubkernels.runtime.system import Device
 
@@ -236,3 +236,30 @@ def test_a_key_that_the_client_needs_must_be_there(key: str) -> None:
 def test_devices_are_spelled_as_variants_spell_them() -> None:
     tags = [Device("cuda", (13, 0)), Device("rocm", (7, 1)), Device("xpu", (2025, 2)), Device("cpu")]
     assert [each.tag for each in tags] == ["cu130", "rocm71", "xpu20252", "cpu"]
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda place: place.symlink_to("/dev/zero")], ids=["pipe", "device"])
+def test_what_is_no_file_in_a_cache_is_written_anew_and_not_waited_for(
+    tmp_path: Path, make: Callable[[Path], object]
+) -> None:
+    """A load read from it for ever."""
+    cache, commit = Cache(tmp_path), "a" * 40
+    file = File("op.py", None, hashlib.sha256(b"x = 1").hexdigest(), 5)
+    places = {name: tmp_path / name for name in (f"blobs/{file.sha256}", "refs/v1")}
+    places |= {kind: tmp_path / f"hubkernels/{commit}.{kind}" for kind in ("objects", "json")}
+    for place in places.values():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        make(place)
+    target = cache.variant(commit, "torch-cpu") / file.path
+    target.parent.mkdir(parents=True)
+    make(target)
+    assert cache.hashes(commit, "torch-cpu", [file]) == {"op.py": None}
+    assert (cache.ref("v1"), cache.revision(commit)) == (None, None)
+
+    def fill(written: BinaryIO) -> None:
+        written.write(b"x = 1")
+
+    assert cache.put(commit, "torch-cpu", file, fill).size == 5
+    assert target.read_bytes() == b"x = 1"
+    with pytest.raises(EnvironmentLacksError, match="is no regular file, and is not replaced"):
+        cache.keep(Told(commit, {"build/torch-cpu/op.py": file}))

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from hubkernels.errors import EnvironmentLacksError, Problem
-from hubkernels.host.files import disk_errors, read_json_object, write_atomically
+from hubkernels.host.files import disk_errors, read_json_object, read_regular, write_atomically
 from hubkernels.model.client import SHA1_COMMIT
 from hubkernels.model.digest import uncovered
 from hubkernels.runtime.gitpack import PackError, pack_objects, unpack_objects
@@ -69,7 +69,7 @@ class Cache:
     def ref(self, name: str) -> str | None:
         """The commit that a branch or a tag named when it was fetched."""
         try:
-            found = (self.folder / "refs" / name).read_text("ascii").strip()
+            found = read_regular(self.folder / "refs" / name).decode("ascii").strip()
         except (OSError, UnicodeError, ValueError):
             return None
         return found if SHA1_COMMIT.fullmatch(found) else None
@@ -88,7 +88,7 @@ class Cache:
     def revision(self, commit: str) -> Revision | None:
         """What is known of a commit, by what was kept when it was fetched; proved again where it can be."""
         try:
-            objects = unpack_objects(self._own(commit, "objects").read_bytes())
+            objects = unpack_objects(read_regular(self._own(commit, "objects")))
             if commit in objects:
                 return Proven(commit, objects)
         except (OSError, PackError):
@@ -208,7 +208,7 @@ class Cache:
 
 def _read(path: Path) -> bytes | None:
     try:
-        return path.read_bytes()
+        return read_regular(path)
     except OSError:
         return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from hubkernels.errors import CheckFailedError, Problem
+from hubkernels.host.files import open_regular
 from hubkernels.model.digest import is_bytecode
 from hubkernels.runtime.gitpack import Object
 
@@ -62,10 +64,11 @@ class Hashes:
 
 
 def hash_path(path: Path) -> Hashes:
-    """Raises OSError."""
-    size = path.stat().st_size
-    sha256, sha1 = hashlib.sha256(), hashlib.sha1(f"blob {size}\0".encode(), usedforsecurity=False)
-    with path.open("rb") as file:
+    """Raises OSError, for what is no regular file, too."""
+    sha256 = hashlib.sha256()
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        sha1 = hashlib.sha1(f"blob {size}\0".encode(), usedforsecurity=False)
         while piece := file.read(_PIECE):
             sha256.update(piece)
             sha1.update(piece)
