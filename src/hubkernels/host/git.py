@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hubkernels.errors import EnvironmentLacksError, InputError, Problem, nearest
+from hubkernels.host.links import checkout_above
 from hubkernels.host.process import Finished, run
 
 _HASH = re.compile("[0-9a-f]{40,64}")
@@ -49,8 +50,7 @@ def why_no_state(folder: Path, environment: Mapping[str, str]) -> Problem | None
 
     Whether there is a checkout is looked at without git, which may tell nothing where it does not run or trusts nobody.
     """
-    place = Path(os.path.realpath(folder))
-    top = next((above for above in (place, *place.parents) if os.path.lexists(above / ".git")), None)
+    top = checkout_above(Path(os.path.realpath(folder)))
     if top is None:
         return None
     try:

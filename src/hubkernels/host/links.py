@@ -15,14 +15,18 @@ def why_foreign(path: Path, root: Path) -> str | None:
     root: the package's folder.
     """
     place, own = os.path.realpath(path), os.path.realpath(root)  # Path.resolve raises for a loop, before Python 3.13
-    if not (PurePath(place).is_relative_to(own) or PurePath(place).is_relative_to(_top(own))):
+    if not (PurePath(place).is_relative_to(own) or PurePath(place).is_relative_to(_top(Path(own)))):
         return f"is a link out of the project, to {place}"
     beyond = PurePath(place).relative_to(os.path.commonpath((place, own)))
     return f"is a link to what is hidden: {place}" if any(part.startswith(".") for part in beyond.parts) else None
 
 
-def _top(root: str) -> PurePath:
+def checkout_above(folder: Path) -> Path | None:
+    """The top of the git checkout that a folder is in, as its path has it, without links; None outside of one."""
+    return next((way for way in (folder, *folder.parents) if os.path.lexists(way / ".git")), None)
+
+
+def _top(root: Path) -> Path:
     """The checkout that a folder is in; without one, the topmost project above it: archives have no ``.git``."""
-    ways = (PurePath(root), *PurePath(root).parents)
-    checkout = next((way for way in ways if os.path.lexists(way / ".git")), None)
-    return checkout or next((way for way in reversed(ways) if os.path.lexists(way / "build.toml")), ways[0])
+    ways = (*reversed(root.parents), root)
+    return checkout_above(root) or next((way for way in ways if os.path.lexists(way / "build.toml")), root)
