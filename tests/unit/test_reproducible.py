@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hubkernels.check.reproducible import _scratch, compare, copy_package, copy_sources, where_they_differ
-from hubkernels.errors import EnvironmentLacksError
+from hubkernels.errors import EnvironmentLacksError, Problem
 
 
 def artifact(folder: Path, op_id: str = "_k_cpu_a", **files: bytes) -> Path:
@@ -96,11 +97,40 @@ def test_a_file_that_there_is_no_room_for_is_named(tmp_path: Path) -> None:
     assert "TMPDIR" in str(caught.value.problems[0].hint)
 
 
+@pytest.mark.parametrize(
+    ("code", "hint"),
+    [
+        *((code, "free some space, or name another folder with TMPDIR") for code in (errno.ENOSPC, errno.EDQUOT)),
+        *((code, None) for code in (errno.EACCES, errno.EIO, errno.EMFILE)),
+    ],
+)
+def test_room_is_asked_for_where_there_is_none_alone(tmp_path: Path, code: int, hint: str | None) -> None:
+    """A file that may not be read was told as a full disk."""
+    with pytest.raises(EnvironmentLacksError) as caught, _scratch():
+        raise OSError(code, os.strerror(code), str(tmp_path / "x"))
+    problem = Problem(f"cannot build a second time: {os.strerror(code)}", str(tmp_path / "x"), hint)
+    assert caught.value.problems == (problem,)
+
+
+def test_what_cannot_be_copied_is_no_lack_of_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """root may read every file."""
+    root = write(tmp_path / "project", "build.toml", "cpu/kernel.cpp")
+
+    def refuse(source: str, _: str) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", source)
+
+    monkeypatch.setattr("shutil.copy2", refuse)
+    with pytest.raises(EnvironmentLacksError, match="cannot copy .*: Permission denied") as caught:
+        copy_sources(root, tmp_path / "copy")
+    assert caught.value.problems[0].hint is None
+
+
 def test_a_place_that_is_none_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
     with pytest.raises(EnvironmentLacksError, match="cannot build a second time: No such file") as caught, _scratch():
         pass
     assert str(caught.value.problems[0].where).startswith(f"{tmp_path}/nowhere")
+    assert caught.value.problems[0].hint == "name another folder with TMPDIR"
 
 
 def test_links_out_of_a_project_are_copied_as_what_they_lead_to(tmp_path: Path) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from stat import S_ISDIR, S_ISLNK, S_ISREG
 
@@ -30,7 +31,9 @@ TIMEOUT_S = 3600.0
 TICK_S = 1.1
 """A clock that is read in seconds, as ``__TIME__`` is, tells another time after this long."""
 
-_ROOM = "free some space, or name another folder with TMPDIR"
+_ELSEWHERE = "name another folder with TMPDIR"
+_ROOM = f"free some space, or {_ELSEWHERE}"
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 _SURROUNDINGS = {"TZ": "Pacific/Kiritimati", "LC_ALL": "tr_TR.UTF-8", "LANG": "tr_TR.UTF-8", "PYTHONHASHSEED": "1"}
 """Half a world away from UTC; the Turkish locale sorts and cases its own way; sets have another order."""
@@ -68,13 +71,23 @@ def check_reproducible(
 
 @contextmanager
 def _scratch() -> Iterator[Path]:
-    """A folder for the second build. Raises EnvironmentLacksError where there is no room for it."""
+    """A folder for the second build. Raises EnvironmentLacksError for what the system refuses then, as what it is."""
+    what = "cannot build a second time"
+    with _told(what), ExitStack() as stack:
+        with _told(what, _ELSEWHERE):
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="hubkernels-"))
+        yield Path(folder)
+
+
+@contextmanager
+def _told(what: str, hint: str | None = None) -> Iterator[None]:
+    """An error of the system as the user's; the hint is another one where there is no room."""
     try:
-        with tempfile.TemporaryDirectory(prefix="hubkernels-") as folder:
-            yield Path(folder)
+        yield
     except OSError as error:
-        what = f"cannot build a second time: {error.strerror or error}"
-        raise EnvironmentLacksError(Problem(what, error.filename or "TMPDIR", _ROOM)) from error
+        way_out = _ROOM if error.errno in _NO_ROOM else hint
+        where = error.filename2 or error.filename
+        raise EnvironmentLacksError(Problem(f"{what}: {error.strerror or error}", where, way_out)) from error
 
 
 def _sdks(builder: Builder) -> list[str] | None:
@@ -152,16 +165,14 @@ def _copy_tree(source: Path, target: Path, left_out: Callable[[str, list[str]], 
     try:
         shutil.copytree(source, target, symlinks=True, ignore=left_out, copy_function=_copy)
     except shutil.Error as error:  # of folders and links; it lists every one
-        where, _, why = error.args[0][0]
-        raise EnvironmentLacksError(Problem(f"cannot copy {where}: {why}", str(target), _ROOM)) from error
+        where, _, why = error.args[0][0]  # no error number is left
+        hint = _ROOM if any(os.strerror(code) in why for code in _NO_ROOM) else None
+        raise EnvironmentLacksError(Problem(f"cannot copy {where}: {why}", str(target), hint)) from error
 
 
 def _copy(source: str | Path, target: str | Path) -> None:
-    try:
+    with _told(f"cannot copy {source}"):
         shutil.copy2(source, target)
-    except OSError as error:
-        what = f"cannot copy {source}: {error.strerror or error}"
-        raise EnvironmentLacksError(Problem(what, str(target), _ROOM)) from error
 
 
 def _leads_to_copy(source: Path, link: Path, root: Path, target: Path) -> bool:
