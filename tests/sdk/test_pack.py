@@ -122,6 +122,25 @@ def test_what_was_altered_is_named_and_not_packed(
     assert not (tmp_path / "other.zip").exists()
 
 
+@pytest.mark.parametrize("kind", ["a pipe", "gone"])
+def test_what_is_no_file_is_named_and_not_packed(
+    packed: tuple[Path, tuple[LockedSdk, ...]], told: Told, tmp_path: Path, kind: str
+) -> None:
+    """A pipe used to be waited for, for ever."""
+    root = told.store.find(packed[1][1].tree)
+    assert root
+    header = root / "torch/include/a.h"
+    header.unlink()
+    if kind == "a pipe":
+        os.mkfifo(header)
+    why = {"a pipe": "is no regular file", "gone": "No such file or directory"}[kind]
+    with pytest.raises(
+        CheckFailedError, match=rf"altered: torch/include/a\.h: {why}\n[^$]*`kernel-builder toolchain v"
+    ):
+        pack(tmp_path / "other.zip", [told.store.told(root)], silent)
+    assert not (tmp_path / "other.zip").exists()
+
+
 def test_what_does_not_tell_what_it_is_is_not_passed_over(
     packed: tuple[Path, tuple[LockedSdk, ...]], told: Told
 ) -> None:

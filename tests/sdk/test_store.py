@@ -151,7 +151,7 @@ def test_a_process_that_waits_says_so(store: SdkStore, tmp_path: Path) -> None:
     assert child.returncode == 0
 
 
-@pytest.mark.parametrize("kind", ["altered", "longer", "removed", "added", "no program", "link"])
+@pytest.mark.parametrize("kind", ["altered", "longer", "removed", "added", "no program", "link", "pipe", "pipe added"])
 def test_what_is_not_as_it_was_made_is_named_and_removed(store: SdkStore, sdk: LockedSdk, kind: str) -> None:
     (stored,) = store.stored()
     file = stored.root / "torch/include/a.h"
@@ -162,6 +162,8 @@ def test_what_is_not_as_it_was_made_is_named_and_removed(store: SdkStore, sdk: L
         "added": lambda: file.with_name("z.h").write_bytes(b""),
         "no program": lambda: file.chmod(0o755),
         "link": lambda: file.rename(file.with_name("z.h")).with_name("a.h").symlink_to("z.h"),
+        "pipe": lambda: os.mkfifo(file.rename(file.with_name("z.h")).with_name("a.h")),
+        "pipe added": lambda: os.mkfifo(file.with_name("z.h")),
     }
     damages[kind]()
     damage = store.damage(stored)

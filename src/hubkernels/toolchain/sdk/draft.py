@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
+from stat import S_ISREG
 
 from hubkernels.errors import InputError, Problem
 from hubkernels.host.files import disk_errors, hash_file
@@ -67,7 +68,7 @@ def _write(place: str, content: bytes, mode: int) -> None:
 
 
 def scan(folder: Path) -> Tree:
-    """What a folder holds now. Raises EnvironmentLacksError where it cannot be read."""
+    """What a folder holds now, pipes and devices too. Raises EnvironmentLacksError where it cannot be read."""
     found: dict[str, str] = {}
     for above, folders, files in os.walk(folder):
         for name in (*files, *(each for each in folders if Path(above, each).is_symlink())):
@@ -79,4 +80,7 @@ def scan(folder: Path) -> Tree:
 def _entry(path: Path) -> str:
     if path.is_symlink():
         return f"l {path.readlink()}"
-    return f"{'x' if path.stat().st_mode & 0o100 else 'f'} {hash_file(path)}"
+    mode = path.stat().st_mode
+    if not S_ISREG(mode):
+        return "no file"
+    return f"{'x' if mode & 0o100 else 'f'} {hash_file(path)}"

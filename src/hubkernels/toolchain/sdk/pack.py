@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hubkernels.errors import CheckFailedError, InputError, Problem
-from hubkernels.host.files import disk_errors, json_object, read_errors
+from hubkernels.host.files import disk_errors, json_object, read_errors, read_regular
 from hubkernels.model.going import Going
 from hubkernels.model.sdk import MENDS, LockedSdk, read_sdk, sdk_to_json, tree_hash
 from hubkernels.toolchain.sdk.draft import Draft
@@ -56,8 +56,10 @@ def _add(archive: zipfile.ZipFile, stored: Stored, tell: Tell) -> Iterator[str]:
 
 
 def _content(stored: Stored, path: str) -> bytes:
-    with read_errors(stored.root / path):
-        content = (stored.root / path).read_bytes()
+    try:
+        content = read_regular(stored.root / path)
+    except OSError as error:
+        raise _altered(stored, f"{path}: {error.strerror}") from error
     if hashlib.sha256(content).hexdigest() != stored.tree[path].partition(" ")[2]:
         raise _altered(stored, path)
     return content
