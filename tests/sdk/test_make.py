@@ -242,6 +242,16 @@ def test_two_wheels_that_bring_one_path_with_different_bytes_are_refused(served:
         lock_cuda(served, told, files)
 
 
+@pytest.mark.parametrize("path", ["nvidia/cu13/bin", "nvidia/cu13/bin/nvcc/x", "nvidia/cu13/bin/nvcc/x/y"])
+def test_a_file_of_one_wheel_where_another_has_a_folder_is_refused_by_name(
+    served: Served, told: Told, path: str
+) -> None:
+    """It used to be told as a disk that cannot be written."""
+    files = {**CUDA_FILES, "nvidia-nvvm": {path: b"another\n"}}
+    with pytest.raises(InputError, match=rf"of one SDK do not go together at {path}: one has a file"):
+        lock_cuda(served, told, files)
+
+
 def test_what_is_kept_is_not_fetched_again(served: Served, told: Told) -> None:
     sdk = lock_torch(told, served.add(TORCH_FILE, torch_wheel()))
     served.asked.clear()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from stat import S_ISREG
 
@@ -27,15 +29,18 @@ class Draft:
             return
         if path in self.tree:
             raise InputError(Problem(f"two wheels of one SDK bring {path}, with different bytes"))
-        _write(self._place(path), content, 0o777 if program else 0o666)
+        try:
+            _write(self._place(path), content, 0o777 if program else 0o666)
+        except OSError:
+            with self._errors(path):
+                raise
         self.tree[path] = entry
 
     def link(self, path: str, target: str) -> None:
         """Make a link, where nothing of that name is."""
         if path not in self.tree:
-            place = self._place(path)
-            with disk_errors(Path(place)):
-                os.symlink(target, place)  # noqa: PTH211 - Path would normalize the target
+            with self._errors(path):
+                os.symlink(target, self._place(path))  # noqa: PTH211 - Path would normalize the target
             self.tree[path] = f"l {target}"
 
     def take_back(self, count: int) -> None:
@@ -48,23 +53,28 @@ class Draft:
         place = f"{self.folder}/{path}"
         above = place.rpartition("/")[0]
         if above not in self._made:
-            with disk_errors(Path(above)):
-                os.makedirs(above, exist_ok=True)  # noqa: PTH103 - thousands a tree
+            os.makedirs(above, exist_ok=True)  # noqa: PTH103 - thousands a tree
             self._made.add(above)
         return place
+
+    @contextlib.contextmanager
+    def _errors(self, path: str) -> Iterator[None]:
+        """The folder was empty, so what is in the way is of another wheel."""
+        with disk_errors(self.folder / path):
+            try:
+                yield
+            except (FileExistsError, NotADirectoryError) as error:
+                what = f"wheels of one SDK do not go together at {path}: one has a file where another has a folder"
+                raise InputError(Problem(what)) from error
 
 
 def _write(place: str, content: bytes, mode: int) -> None:
     """Make a new file: ten thousand a tree, so that Path costs as much as the disk."""
-    try:
-        handle = os.open(place, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
-        with os.fdopen(handle, "wb", buffering=0) as file:
-            left = memoryview(content)
-            while left:
-                left = left[file.write(left) :]
-    except OSError:
-        with disk_errors(Path(place)):
-            raise
+    handle = os.open(place, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
+    with os.fdopen(handle, "wb", buffering=0) as file:
+        left = memoryview(content)
+        while left:
+            left = left[file.write(left) :]
 
 
 def scan(folder: Path) -> Tree:
