@@ -306,6 +306,8 @@ def test_the_lock_for_which_an_sdk_is_used_is_noted(store: SdkStore, sdk: Locked
 
 
 def test_of_several_processes_that_change_one_lock_each_finds_what_the_others_wrote(tmp_path: Path) -> None:
+    """Behind a link, too: there each spelling was one of its own."""
+    (tmp_path / "linked").symlink_to(".")
     code = """
 import sys
 from pathlib import Path
@@ -320,7 +322,8 @@ for number in range(20):
     sdks.write(lambda now: {**now, name: LockedSdk(name, (wheel,), "0" * 64)})
 """
     around = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    commands = [(sys.executable, "-c", code, str(tmp_path), str(number)) for number in range(4)]
+    folders = (tmp_path, tmp_path / "linked")
+    commands = [(sys.executable, "-c", code, str(folders[number % 2]), str(number)) for number in range(4)]
     running = [subprocess.Popen(command, env=around) for command in commands]
     assert [one.wait() for one in running] == [0] * 4
     assert len(json.loads((tmp_path / "toolchain.lock").read_text())["sdks"]) == 80

@@ -169,7 +169,7 @@ class SdkStore:
         place = self._note_of(lock)
         if not place.is_file() and lock.is_file():
             with contextlib.suppress(EnvironmentLacksError):  # a store that cannot be written has nobody who prunes it
-                write_atomically(place, json.dumps({"lock": str(lock.absolute())}).encode())
+                write_atomically(place, json.dumps({"lock": os.path.realpath(lock)}).encode())
 
     def _note_use(self) -> None:
         """Once: a build with nothing to do has no more time for it than to see that there is a note."""
@@ -178,7 +178,8 @@ class SdkStore:
             self.note(lock)
 
     def _note_of(self, lock: Path) -> Path:
-        return self.folder / "locks" / f"{hashlib.sha256(os.fsencode(lock.absolute())).hexdigest()[:32]}.json"
+        """One for all spellings of a lock."""
+        return self.folder / "locks" / f"{hashlib.sha256(os.fsencode(os.path.realpath(lock))).hexdigest()[:32]}.json"
 
     @contextlib.contextmanager
     def changing(self, lock: Path) -> Iterator[None]:
