@@ -284,13 +284,14 @@ def store(tmp_path: Path) -> SdkStore:
 
 @dataclass
 class Told:
-    """An index that answers what it was told, and a maker that asks it."""
+    """An index that answers what it was told, as if long ago, and a maker that asks it."""
 
     store: SdkStore
     found: dict[str, tuple[Found, ...]] = field(default_factory=dict)
     said: list[str] = field(default_factory=list)
     settings: Settings = field(default_factory=Settings)
     newer: dict[str, tuple[Found, ...]] = field(default_factory=dict)  # where it is asked anew
+    from_memory: bool = True
     renewals: int = 0
     slept_s: list[float] = field(default_factory=list)
 

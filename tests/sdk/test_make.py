@@ -7,6 +7,7 @@ import hashlib
 import os
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -318,6 +319,24 @@ def test_an_answer_that_stays_the_same_leads_to_the_error_that_it_led_to(served:
     with pytest.raises(EnvironmentLacksError, match="the server answers 401"):
         told.maker.fetch(sdk)
     assert told.renewals == 1
+
+
+@pytest.mark.parametrize("kind", ["it came just now", "it cannot be asked for"])
+def test_without_a_newer_answer_the_first_error_is_told(
+    served: Served, told: Told, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreached(*_: object) -> None:
+        raise EnvironmentLacksError("no network")
+
+    sdk = lock_torch(told, served.add(TORCH_FILE, torch_wheel()))
+    forget_all(told)
+    served.user = "me:secret"
+    monkeypatch.setattr(Told, "renewed", lambda _: SimpleNamespace(ask=unreached))
+    if kind == "it came just now":
+        told.from_memory = False
+        monkeypatch.setattr(Told, "renewed", lambda _: pytest.fail("it is asked again"))
+    with pytest.raises(EnvironmentLacksError, match="the server answers 401"):
+        told.maker.fetch(sdk)
 
 
 def test_other_bytes_than_locked_are_named_with_both_hashes(served: Served, told: Told) -> None:

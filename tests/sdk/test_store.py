@@ -360,6 +360,7 @@ def test_a_full_disk_is_told_and_leaves_nothing(mount: Mount, told: Told, tmp_pa
     told.found["torch"] = (local(tmp_path, {**SMALL, "torch/include/large.h": os.urandom(400_000)}),)
     with pytest.raises(EnvironmentLacksError, match=r"cannot write .*: No space left on device[^$]*run again"):
         told.maker.lock(TORCH)
+    assert told.renewals == 0, "another answer finds the same disk"
     assert [path for path in disk.rglob("*") if path.is_file() and path.suffix != ".lock"] == []
     told.found["torch"] = (local(tmp_path),)
     assert told.maker.lock(TORCH)

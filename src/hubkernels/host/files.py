@@ -28,6 +28,10 @@ _TICK_NS = 10_000_000
 Stamp = tuple[int, int, int, int]
 
 
+class DiskError(EnvironmentLacksError):
+    """Something cannot be written here."""
+
+
 def stamp(path: str) -> Stamp | None:
     """What changes whenever a file's content may have: size, both timestamps, inode. None where no regular file is."""
     try:
@@ -298,4 +302,4 @@ def disk_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or str(error)
         hint = "free some space and run again: nothing half-written was kept" if error.errno == errno.ENOSPC else None
-        raise EnvironmentLacksError(Problem(f"cannot write {path}: {reason}", hint=hint)) from error
+        raise DiskError(Problem(f"cannot write {path}: {reason}", hint=hint)) from error

@@ -86,7 +86,10 @@ class Found:
 
 
 class Index:
-    """What pip is configured for. answers: a folder where they are kept. anew: whether none that is kept will do."""
+    """What pip is configured for. answers: a folder where they are kept. anew: whether none that is kept will do.
+
+    from_memory: whether any answer that was given was a kept one.
+    """
 
     def __init__(
         self,
@@ -100,6 +103,7 @@ class Index:
         self.environment = environment
         self.answers = answers
         self.anew = anew
+        self.from_memory = False
         self._start = start
         self._patience = patience
 
@@ -125,6 +129,7 @@ class Index:
         """
         kept = self._kept(requirements, platform)
         if not self.anew and _lasts(requirements, kept) and (known := _read_answer(read_json_object(kept))):
+            self.from_memory = True
             return known
         found = self._ask(requirements, platform)
         entries = [{**vars(each), "requires": list(each.requires)} for each in found]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from hubkernels.errors import EnvironmentLacksError, InputError, Problem
-from hubkernels.host.files import disk_errors, hash_file, read_errors
+from hubkernels.host.files import DiskError, disk_errors, hash_file, read_errors
 from hubkernels.model.going import Going
 from hubkernels.model.sdk import LockedSdk, SdkName, Wheel, tree_hash
 from hubkernels.model.size import size_text
@@ -68,11 +69,15 @@ class Maker:
 
     def _by_answer(self, ask: Callable[[Index], Sequence[Found]], make: Callable[[Sequence[Found]], Made]) -> Made:
         """What is made by an answer of the index. One that is kept may have been true long ago: it is asked again."""
-        found = ask(self._index)
+        found = renewed = ask(self._index)
         try:
             return make(found)
+        except DiskError:
+            raise
         except (EnvironmentLacksError, InputError):
-            renewed = ask(self._index.renewed())
+            if self._index.from_memory:
+                with contextlib.suppress(EnvironmentLacksError):  # then the first error is the one to tell
+                    renewed = ask(self._index.renewed())
             if renewed == found:
                 raise
         return make(renewed)
