@@ -218,6 +218,28 @@ def test_what_the_index_lacks_is_told_with_what_it_has(served: Served, index: In
     assert error.value.problems[0].hint
 
 
+def test_pip_that_may_ask_no_index_is_told_as_that(served: Served, tmp_path: Path) -> None:
+    """It used to read as if the index lacked the wheel."""
+    served.add(TORCH_FILE, torch_wheel())
+    (tmp_path / TORCH_FILE.replace("2.12.1", "2.11.0")).write_bytes(torch_wheel(release="2.11.0"))
+    around = {**pip_environment(tmp_path, f"{served.url}/simple/"), "PIP_FIND_LINKS": str(tmp_path)}
+    with pytest.raises(NotOfferedError) as error:
+        Index({**around, "PIP_NO_INDEX": "1"}, tmp_path / "answers").ask(("torch==2.12.*",), PLATFORM)
+    what = "PIP_NO_INDEX keeps pip from any index, and what find-links names has no torch==2.12.*; it has 2.11.0\n"
+    assert str(error.value).startswith(what)
+    assert "hint: unset it, or let PIP_FIND_LINKS name a folder with the wheel" in str(error.value)
+    assert served.asked == []
+    assert Index({**around, "PIP_NO_INDEX": "no"}, tmp_path / "answers").ask(("torch==2.12.*",), PLATFORM)
+
+
+def test_a_file_of_pip_may_keep_it_from_any_index_too(tmp_path: Path) -> None:
+    (tmp_path / "pip.conf").write_text("[install]\nno-index = Yes\n")
+    around = {"HOME": "/none", "PIP_CONFIG_FILE": str(tmp_path / "pip.conf")}
+    assert configured.without_index(around) == "no-index in pip's configuration"
+    assert configured.without_index({**around, "PIP_NO_INDEX": "0"}) is None
+    assert configured.without_index({"PIP_CONFIG_FILE": os.devnull}) is None
+
+
 def test_the_math_libraries_of_a_release_are_those_that_its_metapackage_names(served: Served, index: Index) -> None:
     pins = tuple(f"{name}==12.{number}.*; extra == 'all'" for number, name in enumerate(MATH))
     served.add("cuda_toolkit-13.0.3-py2.py3-none-any.whl", write_wheel("cuda-toolkit", "13.0.3", {}, pins))

@@ -12,6 +12,7 @@ from pathlib import Path
 from hubkernels.host.files import read_regular
 
 _SECTIONS = ("global", "install")  # of what `pip install` reads
+_TRUE = frozenset({"1", "y", "yes", "t", "true", "on"})
 
 
 def texts(environment: Mapping[str, str]) -> Iterator[str]:
@@ -26,6 +27,14 @@ def said(environment: Mapping[str, str], option: str) -> tuple[str, ...]:
     """What an option is set to, the last one wins: by pip's files, and by its variable."""
     found = [value for path in _files(environment) for value in _values(_text(path), option)]
     return tuple(filter(None, (*found, environment.get(f"PIP_{option.replace('-', '_').upper()}"))))
+
+
+def without_index(environment: Mapping[str, str]) -> str | None:
+    """The setting by which pip asks no index, in words; None where it asks one."""
+    last = (said(environment, "no-index") or ("",))[-1]
+    if last.lower() not in _TRUE:
+        return None
+    return "PIP_NO_INDEX" if environment.get("PIP_NO_INDEX") else "no-index in pip's configuration"
 
 
 def _values(text: str, option: str) -> Iterator[str]:

@@ -160,7 +160,9 @@ class Index:
             if done.status and _NOT_IN_PARTS.search(done.errors + done.output):
                 done = self._pip(*words)
             if done.status:
-                raise _failure(f"{done.output}\n{done.errors}", requirements)
+                raise _failure(
+                    f"{done.output}\n{done.errors}", requirements, configured.without_index(self.environment)
+                )
             found = read_json_object(report)
         try:
             entries = {_canonical(entry["metadata"]["name"]): entry for entry in found["install"]}
@@ -228,8 +230,8 @@ def _listed(requirements: Sequence[str]) -> str:
     return ", ".join(requirements)
 
 
-def _failure(errors: str, requirements: Sequence[str]) -> EnvironmentLacksError:
-    """pip has one exit code for everything: what it says decides."""
+def _failure(errors: str, requirements: Sequence[str], no_index: str | None) -> EnvironmentLacksError:
+    """pip has one exit code for everything: what it says decides. no_index: the setting by which it asks none."""
     asked = _listed(requirements)
     if _NO_PIP in errors:
         return EnvironmentLacksError(
@@ -248,17 +250,20 @@ def _failure(errors: str, requirements: Sequence[str]) -> EnvironmentLacksError:
         return EnvironmentLacksError(Problem(what, hint=hint))
     if _UNREACHED.search(errors):
         return UnreachedError(Problem(f"the package index cannot be reached for {asked}", hint=_NETWORK))
-    return _why_not(errors, asked)
+    return _why_not(errors, asked, no_index)
 
 
-def _why_not(errors: str, asked: str) -> EnvironmentLacksError:
-    hint = "`pip config list` tells which index pip asks, and what constrains it"
+def _why_not(errors: str, asked: str, no_index: str | None) -> EnvironmentLacksError:
+    index, hint = "the package index", "`pip config list` tells which index pip asks, and what constrains it"
+    if no_index:
+        index = f"{no_index} keeps pip from any index, and what find-links names"
+        hint = "unset it, or let PIP_FIND_LINKS name a folder with the wheel; `toolchain unpack` needs neither"
     if lacking := _LACKING.search(errors):
         has = f"; it has {lacking[2]}" if lacking[2] != "none" else ""
-        return NotOfferedError(Problem(f"the package index has no {lacking[1]}{has}", hint=hint))
+        return NotOfferedError(Problem(f"{index} has no {lacking[1]}{has}", hint=hint))
     said = [without_secrets(line) for line in errors.splitlines() if line.startswith("ERROR:")]
     if _EXCLUDED.search(errors):
-        return NotOfferedError(Problem(f"the package index gives no {asked}: {said[0][7:]}", hint=hint))
+        return NotOfferedError(Problem(f"{index} gives no {asked}: {said[0][7:]}", hint=hint))
     last = said[-1][7:] if said and not said[-1].endswith("Exception:") else without_secrets(errors.strip()[-300:])
     return EnvironmentLacksError(Problem(f"pip cannot tell of {asked}: {last}", hint=hint))
 
