@@ -329,6 +329,35 @@ for number in range(20):
     assert len(json.loads((tmp_path / "toolchain.lock").read_text())["sdks"]) == 80
 
 
+def answer(store: SdkStore, name: str, sha256: str, age_s: float) -> None:
+    store.answers.mkdir(exist_ok=True)
+    (store.answers / name).write_text(json.dumps({"form": 1, "found": [{"sha256": sha256}]}))
+    then = (store.answers / name).stat().st_mtime - age_s
+    os.utime(store.answers / name, (then, then))
+
+
+def test_kept_answers_go_that_no_lock_and_no_sdk_uses_and_those_that_are_old(
+    store: SdkStore, sdk: LockedSdk, tmp_path: Path
+) -> None:
+    """They used to stay for ever."""
+    lock = tmp_path / "toolchain.lock"
+    other = dataclasses.replace(sdk, tree="0" * 64, wheels=(dataclasses.replace(sdk.wheels[0], sha256="1" * 64),))
+    lock.write_text(lock_text([other]))
+    store.note(lock)
+    stored, locked, month_s = sdk.wheels[0].sha256, "1" * 64, 30 * 86400
+    answer(store, "of an SDK.json", stored, month_s)
+    answer(store, "of a lock.json", locked, month_s)
+    answer(store, "of just now.json", "2" * 64, 60)
+    answer(store, "of none.json", "2" * 64, 2 * 3600)
+    answer(store, "of long ago.json", locked, 91 * 86400)
+    (store.answers / "damaged.json").write_text("[1")
+    os.utime(store.answers / "damaged.json", (1, 1))
+    assert store.prune_answers(90) == 3
+    kept = {"of an SDK.json", "of a lock.json", "of just now.json"}
+    assert {path.name for path in store.answers.iterdir()} == kept
+    assert store.prune_answers(1) == 2
+
+
 def test_use_is_noted(store: SdkStore, sdk: LockedSdk) -> None:
     used(store, sdk, 100 * 86400)
     store.find(sdk.tree)

@@ -217,6 +217,10 @@ def test_prune_keeps_what_the_lock_names(project: SmallProject, cli: Cli) -> Non
     age_all()
     removed = json.loads(cli("toolchain", "prune", "--days", "0", "--json", "-C", project.root).out)
     assert [sdk["kind"] for sdk in removed] == ["torch"]
+    for kept in Path(os.environ["HUBKERNELS_CACHE"]).glob("sdk/answers/*"):
+        os.utime(kept, (1, 1))
+    done = cli("toolchain", "prune", "-C", project.root)
+    assert (done.out, done.err) == ("", "removed 1 kept answer of the package index\n")
 
 
 def age_all(hours: float = 2) -> None:

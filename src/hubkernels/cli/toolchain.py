@@ -139,11 +139,16 @@ def prune(
     json: Json = False,
 ) -> None:
     """Remove from the store what no lock names, and what was not used for long."""
-    removed = _sdks(project).store().prune(days)
+    store = _sdks(project).store()
+    removed, answers = store.prune(days), store.prune_answers(days)
     if json:
         say_json([_as_json(sdk) for sdk in removed])
-    else:
-        columns([_row(sdk, "removed") for sdk in removed]) if removed else say("nothing to remove")
+    elif removed:
+        columns([_row(sdk, "removed") for sdk in removed])
+    elif not answers:
+        say("nothing to remove")
+    if answers:
+        note(f"removed {answers} kept answer{'s' if answers > 1 else ''} of the package index")
 
 
 @app.command("pack")

@@ -203,22 +203,36 @@ class SdkStore:
         """
         self._sweep()
         self._note_use()
-        named, removed = self._named(), []
+        named, removed = {sdk.tree for sdk in self._named()}, []
         for each in list(self.own().stored()):
-            idle = time.time() - each.used
-            if idle > max(days * 86400, _RECENT_S) or (idle > _RECENT_S and each.sdk.tree not in named):
+            if _is_past(each.used, days, named=each.sdk.tree in named):
                 self._remove(each.root.parent)
                 removed.append(each.sdk)
         return tuple(removed)
 
-    def _named(self) -> frozenset[str]:
-        """Trees of all locks that were noted and are still there. Raises InputError for those that cannot be read."""
-        named: set[str] = set()
+    def prune_answers(self, days: float) -> int:
+        """Remove answers of the index by the same rule, and tell how many.
+
+        One is named by its wheels: those of a lock, or of an SDK that is kept. Raises as `prune` does.
+        """
+        sdks = (*self._named(), *(each.sdk for each in self.own().stored()))
+        named = {wheel.sha256 for sdk in sdks for wheel in sdk.wheels}
+        removed = 0
+        for place in sorted(self.answers.glob("*")):
+            with contextlib.suppress(OSError):
+                if _is_past(place.stat().st_mtime, days, named=not named.isdisjoint(_wheels(place))):
+                    place.unlink()
+                    removed += 1
+        return removed
+
+    def _named(self) -> tuple[LockedSdk, ...]:
+        """SDKs of all locks that were noted and are still there. Raises InputError for those that cannot be read."""
+        named: list[LockedSdk] = []
         problems: list[Problem] = []
         for place in sorted((self.folder / "locks").glob("*.json")):
             lock = Path(str(read_json_object(place).get("lock", place)))  # a damaged note is refused as a lock is
             try:
-                named.update(sdk.tree for sdk in read_lock(read_regular(lock), str(lock)))
+                named.extend(read_lock(read_regular(lock), str(lock)))
             except (FileNotFoundError, NotADirectoryError):
                 place.unlink(missing_ok=True)
             except OSError as error:
@@ -227,7 +241,7 @@ class SdkStore:
                 problems.append(_unread(error.problems[0].what, error.problems[0].where))
         if problems:
             raise InputError(*problems)
-        return frozenset(named)
+        return tuple(named)
 
     def _sweep(self) -> None:
         from filelock import FileLock, Timeout  # noqa: PLC0415 - as in `part`
@@ -249,6 +263,20 @@ class SdkStore:
             with contextlib.suppress(FileNotFoundError):  # another process was first
                 place.rename(grave)
         shutil.rmtree(grave, ignore_errors=True)
+
+
+def _is_past(used: float, days: float, *, named: bool) -> bool:
+    """Whether what was used last then may go."""
+    idle_s = time.time() - used
+    return idle_s > max(days * 86400, _RECENT_S) or (idle_s > _RECENT_S and not named)
+
+
+def _wheels(answer: Path) -> frozenset[str]:
+    """The SHA-256 of what a kept answer tells of; none of one that is damaged, or tells that there was none."""
+    try:
+        return frozenset(str(each["sha256"]) for each in read_json_object(answer)["found"])
+    except (KeyError, TypeError):
+        return frozenset()
 
 
 def _unread(why: str, where: str | None) -> Problem:
