@@ -11,7 +11,15 @@ from hubkernels.check.finding import Finding
 from hubkernels.host.machine import TorchSdk, torch_cuda
 from hubkernels.model.version import Version
 from hubkernels.toolchain.compiler import Compiler
-from hubkernels.toolchain.nvcc import NEWEST_HOST, Nvcc, find_nvcc, parse_limits, parse_release, table_limits
+from hubkernels.toolchain.nvcc import (
+    NEWEST_HOST,
+    Nvcc,
+    find_nvcc,
+    parse_limits,
+    parse_release,
+    table_limits,
+    why_no_nvcc,
+)
 
 SAYS = "nvcc: NVIDIA (R) Cuda compiler driver\nCuda compilation tools, release {}, V{}.88\n"
 
@@ -65,7 +73,11 @@ def test_another_minor_release_than_torchs_is_said_and_works() -> None:
     [
         ({}, "CUDA_HOME is unset, and none is on PATH", "install a CUDA 12.4 toolkit, and set CUDA_HOME"),
         ({"CONDA_PREFIX": "/conda"}, "no nvcc, though torch", "conda install -c nvidia cuda-nvcc=12.4"),
-        ({"CUDA_HOME": "/gone"}, "no nvcc that runs in /gone/bin", "CUDA_HOME names another folder"),
+        (
+            {"CUDA_HOME": "/gone"},
+            "no nvcc runs in the bin of /gone, which CUDA_HOME names",
+            "unset it, or name a toolkit",
+        ),
     ],
 )
 def test_without_nvcc_it_is_said_which_of_the_reasons_it_is(environment: dict[str, str], text: str, hint: str) -> None:
@@ -153,13 +165,28 @@ def test_nvcc_is_looked_for_in_order(tmp_path: Path) -> None:
     path = f"{tmp_path / 'path/bin'}:/usr/bin:/bin"
     cases = {
         "12.1": {"CUDA_HOME": str(tmp_path / "home"), "PATH": path},
-        "12.2": {"CUDA_HOME": str(tmp_path / "gone"), "PATH": path},
+        "12.2": {"CUDA_HOME": "", "PATH": path},
         "12.4": {"PATH": "/nowhere"},
     }
     found = {name: find_nvcc(environment, tmp_path / "usual") for name, environment in cases.items()}
     assert {name: str(item.release) for name, item in found.items() if item} == {name: name for name in cases}
     assert [item.why for item in found.values() if item] == ["by CUDA_HOME", "first on PATH", "in the usual place"]
     assert find_nvcc({"PATH": "/nowhere"}, tmp_path / "gone") is None
+
+
+@pytest.mark.parametrize("variable", ["CUDA_HOME", "CUDA_PATH"])
+@pytest.mark.parametrize("kind", ["gone", "broken"])
+def test_of_a_folder_that_was_named_no_other_nvcc_is_taken(tmp_path: Path, variable: str, kind: str) -> None:
+    """That of PATH used to be, without a word."""
+    fake_nvcc(tmp_path / "path", "12.2")
+    if kind == "broken":
+        fake_nvcc(tmp_path / "named", "12.1").write_text("#!/bin/sh\nexit 1\n")
+    environment = {variable: str(tmp_path / "named"), "PATH": f"{tmp_path / 'path/bin'}:/usr/bin:/bin"}
+    assert find_nvcc(environment, tmp_path / "gone") is None
+    told = f"no nvcc runs in the bin of {tmp_path / 'named'}, which {variable} names"
+    assert why_no_nvcc(environment) == told
+    found = toolkit(None, torch(None), environment)
+    assert (found.state, found.text) == ("warning", told)
 
 
 def test_what_the_toolkits_own_header_says_comes_before_the_table(tmp_path: Path) -> None:

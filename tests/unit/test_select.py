@@ -163,6 +163,7 @@ def test_a_variant_for_cuda_is_built_where_nvcc_is_of_just_its_release() -> None
     ("here", "reason"),
     [
         (with_cuda(Programs()), "there is no nvcc in CUDA_HOME, CUDA_PATH, PATH or /usr/local/cuda"),
+        (with_cuda(Programs(none_installed="CUDA_HOME names another folder")), "CUDA_HOME names another folder"),
         (with_cuda(devices(codes=frozenset({"80", "90"}))), "this compiler does not know sm_120"),
         (
             with_cuda(devices(gxx="16.1")),

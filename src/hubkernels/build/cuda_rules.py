@@ -13,7 +13,7 @@ from hubkernels.model.version import Version
 from hubkernels.toolchain import clang
 from hubkernels.toolchain.compiler import Compiler
 from hubkernels.toolchain.cuda import without_lines
-from hubkernels.toolchain.nvcc import USUAL, Nvcc
+from hubkernels.toolchain.nvcc import Nvcc
 
 _NOT_RUN = f"{MENDS}; where the file system allows no programs, HUBKERNELS_CACHE names a folder on another"
 
@@ -47,7 +47,7 @@ def _nvcc_is_here(package: Package, variant: Variant, supply: Supply, release: V
 def _why_no_nvcc(variant: Variant, release: Version, supply: Supply) -> str:
     if supply.takes_pinned(release):
         return f"the nvcc {release} that {LOCK} pins does not run, in {supply.toolkit(release)}: {_NOT_RUN}"
-    return f"there is no nvcc in CUDA_HOME, CUDA_PATH, PATH or {USUAL}{_lacking(variant, release, supply)}"
+    return f"{supply.none_installed}{_lacking(variant, release, supply)}"
 
 
 def _why_another(nvcc: Nvcc, variant: Variant, release: Version, supply: Supply) -> str:

@@ -32,7 +32,7 @@ from hubkernels.toolchain.compiler import Compiler, find_compiler
 from hubkernels.toolchain.cpu import Toolchain
 from hubkernels.toolchain.cuda import FULL_ABI, CudaToolkit, toolkit_of
 from hubkernels.toolchain.link import find_link_stubs
-from hubkernels.toolchain.nvcc import Nvcc, find_nvcc
+from hubkernels.toolchain.nvcc import Nvcc, find_nvcc, why_no_nvcc
 from hubkernels.toolchain.sdk.pinned import Pinned
 
 if TYPE_CHECKING:
@@ -103,6 +103,7 @@ class Planner:
                 compiler=self._any_compiler,
                 clang=lambda: find_clang(self.environment, self.hashes),
                 devices=lambda clang: list_devices(clang, self.environment),
+                none_installed=why_no_nvcc(self.environment),
             )
             why = "sanitizers look at the host's code alone" if self.settings.sanitizers else None
             self._supply = Supply(self.machine, self._pinned, programs, why)

@@ -13,7 +13,7 @@ from hubkernels.model.variant import Variant
 from hubkernels.model.version import Version
 from hubkernels.toolchain.compiler import Compiler
 from hubkernels.toolchain.cuda import runtime_of
-from hubkernels.toolchain.nvcc import Nvcc
+from hubkernels.toolchain.nvcc import Nvcc, why_no_nvcc
 from hubkernels.toolchain.sdk.pinned import Pinned, damaged
 from hubkernels.toolchain.sdk.wanted import sdk_names
 
@@ -24,7 +24,7 @@ class Programs:
 
     installed: its nvcc. at: the nvcc of a path. codes: what an nvcc compiles for, as it says itself. compiler: that of
     the host, None where there is none. clang: the one for device code, or why there is none. devices: what it compiles
-    for.
+    for. none_installed: why the machine has no nvcc, where it has none.
     """
 
     installed: Callable[[], Nvcc | None] = lambda: None
@@ -33,6 +33,7 @@ class Programs:
     compiler: Callable[[], Compiler | None] = lambda: None
     clang: Callable[[], Compiler | str] = lambda: "there is no clang++ on PATH"
     devices: Callable[[Compiler], Collection[str]] = lambda _: ()
+    none_installed: str = why_no_nvcc({})
 
 
 class Supply:
@@ -72,6 +73,11 @@ class Supply:
         if path not in self._nvccs:
             self._nvccs[path] = self._programs.at(path) if path else self._programs.installed()
         return self._nvccs[path]
+
+    @property
+    def none_installed(self) -> str:
+        """Why the machine has no nvcc, where it has none."""
+        return self._programs.none_installed
 
     def runtime(self, variant: Variant) -> Path | None:
         """The folder of the libcudart that a variant of CUDA names, where its toolkit is at hand."""

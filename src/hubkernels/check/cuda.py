@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from hubkernels.check.finding import Finding
 from hubkernels.host.machine import TorchSdk
 from hubkernels.toolchain.compiler import Compiler
-from hubkernels.toolchain.nvcc import Nvcc
+from hubkernels.toolchain.nvcc import Nvcc, named_toolkit, why_no_nvcc
 
 _OLDEST_LOOKED_FOR = 9
 
@@ -36,9 +36,9 @@ def toolkit(nvcc: Nvcc | None, torch: TorchSdk | None, environment: Mapping[str,
 def _no_nvcc(torch: TorchSdk | None, environment: Mapping[str, str]) -> Finding:
     """Which of the ways to have none this is."""
     cuda = torch.cuda if torch else None
-    if home := environment.get("CUDA_HOME"):
+    if named_toolkit(environment):
         return Finding(
-            "cuda", "warning", f"no nvcc that runs in {home}/bin", "CUDA_HOME names another folder: unset it"
+            "cuda", "warning", why_no_nvcc(environment), "no other is taken in its stead: unset it, or name a toolkit"
         )
     if torch is None or cuda is None:
         return Finding("cuda", "ok", "no nvcc, and no torch with CUDA: CPU kernels only")

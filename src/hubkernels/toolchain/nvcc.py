@@ -60,9 +60,16 @@ class Nvcc:
 
 
 def find_nvcc(environment: Mapping[str, str], usual: Path = USUAL) -> Nvcc | None:
-    """The first that runs of: below CUDA_HOME, below CUDA_PATH, on PATH, in the usual place."""
+    """Below a folder that is named that one alone; else the first that runs of: on PATH, in the usual place."""
     found = (nvcc_at(path, why, environment) for path, why in _places(environment, usual))
     return next((nvcc for nvcc in found if nvcc), None)
+
+
+def why_no_nvcc(environment: Mapping[str, str]) -> str:
+    """What there is to say where `find_nvcc` finds none."""
+    if named := named_toolkit(environment):
+        return f"no nvcc runs in the bin of {named[1]}, which {named[0]} names"
+    return f"there is no nvcc in CUDA_HOME, CUDA_PATH, PATH or {USUAL}"
 
 
 def nvcc_at(path: str, why: str, environment: Mapping[str, str]) -> Nvcc | None:
@@ -102,12 +109,17 @@ def table_limits(release: Version) -> dict[str, int]:
 
 
 def _places(environment: Mapping[str, str], usual: Path) -> Iterator[tuple[str, str]]:
-    for variable in ("CUDA_HOME", "CUDA_PATH"):
-        if folder := environment.get(variable):
-            yield str(Path(folder, "bin/nvcc")), f"by {variable}"
+    if named := named_toolkit(environment):
+        yield str(Path(named[1], "bin/nvcc")), f"by {named[0]}"
+        return
     if path := shutil.which("nvcc", path=environment.get("PATH")):
         yield path, "first on PATH"
     yield str(usual / "bin/nvcc"), "in the usual place"
+
+
+def named_toolkit(environment: Mapping[str, str]) -> tuple[str, str] | None:
+    """The variable that names a toolkit, and its folder."""
+    return next(((name, environment[name]) for name in ("CUDA_HOME", "CUDA_PATH") if environment.get(name)), None)
 
 
 def _own(path: str, environment: Mapping[str, str]) -> dict[str, str]:
