@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -10,8 +11,10 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -221,6 +224,71 @@ def test_an_index_that_never_answers_is_waited_for_once_and_not_for_long(
     assert "no room" in cli("build", project.root).err, "by another way it is asked again"
     assert "no room" in cli("build", project.root).err
     assert len(asked) == 2, "what is no matter of the network is not remembered"
+
+
+DRIPS = 1200
+"""Bytes, ten a second: by far longer than anything is waited for in a test."""
+
+
+@contextlib.contextmanager
+def dripping() -> Iterator[tuple[str, list[str]]]:
+    """The address of an index that is never silent and never done; and whether it was let finish."""
+    ended: list[str] = []
+    stop = threading.Event()
+
+    class Drip(BaseHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            with contextlib.suppress(OSError):  # whoever asked has gone
+                for _ in range(DRIPS):
+                    if stop.wait(0.1):
+                        return
+                    self.wfile.write(b" ")
+                ended.append(self.path)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Drip) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}/simple/", ended
+        finally:
+            stop.set()
+            server.shutdown()
+            thread.join()
+
+
+def test_an_index_that_drips_is_given_up_too(project: SmallProject, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is never silent for long, which is all that pip's own limit is about."""
+    monkeypatch.setattr(patience, "HURRIED", replace(patience.HURRIED, question_s=4))
+    with dripping() as (url, ended):
+        monkeypatch.setenv("PIP_INDEX_URL", url)
+        built = cli("build", project.root)
+        assert ended == []
+    assert built.code == 0, built.err
+    assert f"pip cannot be waited for, which asks {url}: " in built.err
+
+
+@pytest.mark.parametrize("torch", ["installed", "not installed"])
+def test_who_has_another_way_is_in_a_hurry(
+    project: SmallProject, cli: Cli, monkeypatch: pytest.MonkeyPatch, torch: str
+) -> None:
+    """Without torch there is none, and a build gave up as soon."""
+    asked: list[object] = []
+
+    def fails(index: Any, *_: object) -> Finished:  # noqa: ANN401 - an Index, of which this looks inside
+        asked.append(index._patience)
+        return Finished(1, "", "no room")
+
+    monkeypatch.setattr(Index, "_pip", fails)
+    if torch == "not installed":
+        monkeypatch.setattr("hubkernels.build.pipeline.this_machine", lambda: BARE)
+    cli("build", project.root)
+    assert asked == [patience.HURRIED if torch == "installed" else patience.PATIENT]
 
 
 @pytest.mark.usefixtures("bare")

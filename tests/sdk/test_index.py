@@ -8,7 +8,9 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +20,9 @@ from hubkernels.errors import EnvironmentLacksError
 from hubkernels.host.process import Finished
 from hubkernels.model.version import Version
 from hubkernels.toolchain.sdk import configured, newer_pip
+from hubkernels.toolchain.sdk import index as module
 from hubkernels.toolchain.sdk.index import Found, Index, NotOfferedError, configuration, without_secrets
+from hubkernels.toolchain.sdk.patience import Patience
 from hubkernels.toolchain.sdk.recipes import MATH, RECIPES, recipe_of
 from hubkernels.toolchain.sdk.transfer import read_settings
 from tests.sdk.conftest import (
@@ -109,6 +113,24 @@ def test_a_pip_that_does_not_end_is_told_with_the_index_and_the_way_out(tmp_path
     assert "hint: is there a network? `pip config list` tells which index pip asks; `toolchain unpack`" in str(
         error.value
     )
+
+
+def test_all_pips_of_one_question_have_its_time_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each had it for itself, and a newer pip, and pip without parts: an index that drips cost minutes."""
+    monkeypatch.setattr(newer_pip, "ENOUGH", Release("23.3"))
+    monkeypatch.setattr(newer_pip, "version", lambda _: "23.0.1")
+    clock, given = [0.0], []
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0], time=time.time))
+
+    def drips(_: object, *, env: object, timeout_s: float) -> Finished:
+        assert env
+        given.append(timeout_s)
+        clock[0] += timeout_s / 2
+        return Finished(1, "", "404 Client Error: for url: x.whl")
+
+    with pytest.raises(EnvironmentLacksError):
+        Index({"HOME": "/none"}, tmp_path, drips, patience=Patience(40, 0, 0, 5)).ask(("torch==1",), PLATFORM)
+    assert given == [40, 20, 10]
 
 
 @pytest.mark.parametrize("beside", ["its metadata", "nothing"])

@@ -19,7 +19,8 @@ import pytest
 
 from hubkernels.errors import EnvironmentLacksError, InputError
 from hubkernels.host.process import Finished
-from hubkernels.toolchain.sdk.index import Found
+from hubkernels.toolchain.sdk.index import Found, UnreachedError
+from hubkernels.toolchain.sdk.patience import HURRIED
 from hubkernels.toolchain.sdk.transfer import Settings, Transfer, read_settings
 from tests.sdk.conftest import TORCH_FILE, Served, Told, pip_environment, serve, torch_wheel
 from tests.sdk.test_make import lock_torch
@@ -70,6 +71,22 @@ def make_certificate(folder: Path) -> None:
 def content(settings: Settings, url: str) -> bytes:
     with Transfer(settings).open(url, {}) as response:
         return bytes(response.read())
+
+
+def test_in_a_hurry_a_busy_server_is_not_asked_again(served: Served) -> None:
+    slept: list[float] = []
+    found = served.add("x-1.whl", b"content")
+    served.busy = [(503, {"Retry-After": "30"})]
+    with pytest.raises(EnvironmentLacksError, match="the server answers 503"):
+        Transfer(Settings(), slept.append, HURRIED).open(found.url, {})
+    assert slept == []
+
+
+def test_in_a_hurry_a_silent_server_is_waited_for_as_long_as_pip_waits(served: Served) -> None:
+    found = served.add("x-1.whl", b"content", "held")
+    with pytest.raises(UnreachedError, match="timed out"):
+        Transfer(Settings(), patience=replace(HURRIED, answer_s=1)).open(found.url, {})
+    assert not served.go_on.is_set()
 
 
 def redirected(first: Secure, to: str) -> str:

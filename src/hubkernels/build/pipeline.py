@@ -202,7 +202,8 @@ class Builder:
         here = [each for each in declared if set(sdk_names(each)) <= set(wanted.names)]
         report(Begun(to_lock(here, wanted.names)))
         try:
-            added, left_out = self.sdks.add_soon(wanted.names)
+            add = self.sdks.add_soon if self.machine.torch else self.sdks.add  # without torch there is no other way
+            added, left_out = add(wanted.names)
         except EnvironmentLacksError as error:
             why = error.problems[0].what
             self.planner.pin(Pinned(lacking=_NOT_LOCKED))

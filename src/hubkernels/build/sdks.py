@@ -52,9 +52,9 @@ class ProjectSdks:
         from hubkernels.toolchain.sdk.patience import PATIENT  # noqa: PLC0415
         from hubkernels.toolchain.sdk.transfer import Transfer, read_settings  # noqa: PLC0415
 
-        store = self.store()
-        index = Index(self.environment, store.answers, anew=anew, patience=patience or PATIENT)
-        return Maker(store, index, lambda: Transfer(read_settings(self.environment)), self.tell)
+        store, patience = self.store(), patience or PATIENT
+        index = Index(self.environment, store.answers, anew=anew, patience=patience)
+        return Maker(store, index, lambda: Transfer(read_settings(self.environment), patience=patience), self.tell)
 
     def read(self) -> tuple[LockedSdk, ...]:
         """What the lock pins. Raises InputError where there is none or it cannot be read."""

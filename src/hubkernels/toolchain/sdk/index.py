@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import re
 import sys
 import tempfile
@@ -106,6 +107,7 @@ class Index:
         self.from_memory = False
         self._start = start
         self._patience = patience
+        self._until = 0.0
 
     def renewed(self) -> Index:
         """The same index, of which no answer is kept."""
@@ -115,7 +117,7 @@ class Index:
     def _overrides(self) -> Mapping[str, str]:
         return {
             **_OVERRIDES,
-            **pip_variables({**self.environment, **_OVERRIDES}, self.answers.parent, self._start, self._patience),
+            **pip_variables({**self.environment, **_OVERRIDES}, self.answers.parent, self._in_time, self._patience),
         }
 
     @cached_property
@@ -131,17 +133,23 @@ class Index:
         if not self.anew and _lasts(requirements, kept) and (known := _read_answer(read_json_object(kept))):
             self.from_memory = True
             return known
+        self._until = time.monotonic() + self._patience.question_s
         found = self._ask(requirements, platform)
         entries = [{**vars(each), "requires": list(each.requires)} for each in found]
         with contextlib.suppress(EnvironmentLacksError):  # a store that cannot be written remembers nothing
             write_atomically(kept, json.dumps({"form": _FORM, "found": entries}).encode(), 0o600)
         return found
 
+    def _in_time(self, command: Sequence[str], *, env: Mapping[str, str], timeout_s: float = math.inf) -> Finished:
+        """A process in what is left of the time for this question."""
+        left_s = max(1, round(self._until - time.monotonic()))
+        return self._start(command, env=env, timeout_s=min(timeout_s, left_s))
+
     def _pip(self, *words: str) -> Finished:
         command = (sys.executable, "-m", "pip", *_OPTIONS, *self._patience.words, *words)
         environment = {**self.environment, **self._overrides}
         try:
-            return self._start(command, env=environment, timeout_s=self._patience.pip_s)
+            return self._in_time(command, env=environment)
         except EnvironmentLacksError as error:
             index = without_secrets((configured.said(environment, "index-url") or ("its index",))[-1])
             what = f"pip cannot be waited for, which asks {index}: {error.problems[0].what}"

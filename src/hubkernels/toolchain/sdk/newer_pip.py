@@ -60,7 +60,7 @@ def _install(environment: Mapping[str, str], folder: Path, start: Callable[..., 
         made = scratch / "pip"
         words = ("--target", str(made), "--no-deps", "--only-binary=:all:", "--no-compile", f"pip>={ENOUGH}")
         command = (sys.executable, "-m", "pip", "install", "-q", *patience.words, *words)
-        if start(command, env=environment, timeout_s=min(_TIMEOUT_S, patience.pip_s)).status == 0:
+        if start(command, env=environment, timeout_s=_TIMEOUT_S).status == 0:
             made.rename(folder)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

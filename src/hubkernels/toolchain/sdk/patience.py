@@ -7,10 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Patience:
-    """pip_s: for one pip. answer_s: for one answer of the server; as pip is configured if None."""
+    """question_s: for one question, whatever of pip it takes. retries: of pip. busy: those at a server that is busy.
 
-    pip_s: float
+    answer_s: for a server to say anything; pip as it is configured, and whoever fetches as ever, if None.
+    """
+
+    question_s: float
     retries: int
+    busy: int
     answer_s: int | None = None
 
     @property
@@ -20,8 +24,8 @@ class Patience:
         return ("--retries", str(self.retries), *timeout)
 
 
-PATIENT = Patience(900.0, 2)
+PATIENT = Patience(900.0, 2, 3)
 """For whoever asked for it: where an index gives neither metadata nor parts, pip downloads a torch to tell of it."""
 
-HURRIED = Patience(60.0, 0, 5)
+HURRIED = Patience(30.0, 0, 0, 5)
 """For a build that has another way."""

@@ -24,14 +24,14 @@ from urllib.parse import unquote, urlsplit
 
 from hubkernels.errors import EnvironmentLacksError, Problem
 from hubkernels.host.process import Finished, run
-from hubkernels.toolchain.sdk.index import without_secrets
+from hubkernels.toolchain.sdk.index import UnreachedError, without_secrets
+from hubkernels.toolchain.sdk.patience import PATIENT, Patience
 
 _LINE = re.compile(r"^(global|install|:env:)\.([\w-]+)=(.+)$", re.MULTILINE)
 _SECTIONS = ("global", "install", ":env:")  # of what `pip install` reads, the last one wins
 _TIMEOUT_S = 60.0
 _UNAUTHORIZED = (401, 403, 407)
 _BUSY = (429, 500, 502, 503, 504)
-_TRIES = 4
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 _PORTS = {"http": 80, "https": 443}
 _BUNDLE_OF_PIP = "from pip._vendor import certifi; print(certifi.where())"
@@ -122,18 +122,22 @@ def _host(url: str) -> str:
 class Transfer:
     """Opens addresses of http and https. A server that says that it is busy is asked again, after a pause."""
 
-    def __init__(self, settings: Settings, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self, settings: Settings, sleep: Callable[[float], None] = time.sleep, patience: Patience = PATIENT
+    ) -> None:
         self._settings = settings
         self._sleep = sleep
+        self._tries = patience.busy + 1
+        self._timeout_s = patience.answer_s or _TIMEOUT_S
 
     def open(self, url: str, headers: Mapping[str, str]) -> Any:  # noqa: ANN401 - urllib's response has several types
-        """The response. Raises EnvironmentLacksError with the reason."""
-        for asked in range(1, _TRIES + 1):
+        """The response. Raises UnreachedError where there is none, EnvironmentLacksError where it is an error."""
+        for asked in range(1, self._tries + 1):
             try:
                 return self._open(url, {"Accept-Encoding": "identity", **headers})
             except urllib.error.HTTPError as error:  # noqa: PERF203 - each try is a request
                 error.close()
-                if error.code not in _BUSY or asked == _TRIES:
+                if error.code not in _BUSY or asked == self._tries:
                     raise _refused(url, error) from error
                 self._sleep(_pause_s(error.headers.get("Retry-After", ""), asked))
         raise AssertionError
@@ -142,14 +146,14 @@ class Transfer:
         try:
             request = urllib.request.Request(_without_user(url.partition("#")[0]), headers=dict(headers))  # noqa: S310 - the opener has two schemes
             self._authorize(request)
-            return self._opener.open(request, timeout=_TIMEOUT_S)
+            return self._opener.open(request, timeout=self._timeout_s)
         except urllib.error.HTTPError:
             raise
         except (OSError, http.client.HTTPException, ValueError) as error:
             reason = getattr(error, "reason", None) or error
             hint = "is there a network? proxy and certificates are pip's: `pip config list`"
             what = f"cannot fetch {without_secrets(url)}: {without_secrets(str(reason))}"
-            raise EnvironmentLacksError(Problem(what, hint=hint)) from error
+            raise UnreachedError(Problem(what, hint=hint)) from error
 
     def _authorize(self, request: urllib.request.Request) -> None:
         """Credentials of the very host: a redirect to another one does not get them."""
