@@ -6,15 +6,17 @@ import dataclasses
 import hashlib
 import os
 import re
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from hubkernels.errors import EnvironmentLacksError, HubkernelsError, InputError
+from hubkernels.model.going import Going
 from hubkernels.model.sdk import LockedSdk, tree_hash
 from hubkernels.model.version import Version
-from hubkernels.toolchain.sdk import ranges
+from hubkernels.toolchain.sdk import patience, ranges
 from hubkernels.toolchain.sdk.draft import scan
 from hubkernels.toolchain.sdk.fatbinary import PROGRAM, translator
 from hubkernels.toolchain.sdk.index import Found
@@ -337,6 +339,25 @@ def test_without_a_newer_answer_the_first_error_is_told(
         monkeypatch.setattr(Told, "renewed", lambda _: pytest.fail("it is asked again"))
     with pytest.raises(EnvironmentLacksError, match="the server answers 401"):
         told.maker.fetch(sdk)
+
+
+def test_while_the_index_is_asked_it_is_told_how_long_by_now(
+    served: Served, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A terminal showed nothing, however long pip took."""
+    monkeypatch.setattr(patience, "_TOLD_S", 0.01)
+    ask, heard = Told.ask, threading.Event()
+    monkeypatch.setattr(Told, "ask", lambda *words: heard.wait(60) and ask(*words))
+
+    class Said(list[str]):
+        def append(self, text: str) -> None:
+            super().append(text)
+            heard.set()
+
+    told.said = Said()
+    lock_torch(told, served.add(TORCH_FILE, torch_wheel()))
+    assert told.said[0] == f"asking the package index for {TORCH}: 0 s"
+    assert isinstance(told.said[0], Going)
 
 
 def test_other_bytes_than_locked_are_named_with_both_hashes(served: Served, told: Told) -> None:

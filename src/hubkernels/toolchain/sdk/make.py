@@ -19,6 +19,7 @@ from hubkernels.model.sdk import LockedSdk, SdkName, Wheel, tree_hash
 from hubkernels.model.size import size_text
 from hubkernels.toolchain.sdk.draft import Draft
 from hubkernels.toolchain.sdk.index import Found, Index
+from hubkernels.toolchain.sdk.patience import told_while
 from hubkernels.toolchain.sdk.ranges import NoRangesError, RangedFile, Tell, fetch_whole, other_bytes
 from hubkernels.toolchain.sdk.recipes import Recipe, recipe_of
 from hubkernels.toolchain.sdk.store import SdkStore
@@ -47,6 +48,7 @@ class Maker:
         recipe = recipe_of(name)
         with self._store.part(str(name), self._tell) as part:
             return self._by_answer(
+                name,
                 lambda index: recipe.wheels(name, index),
                 lambda found: self._known(name, found, recipe) or self._make(name, found, part)[0],
             )
@@ -63,20 +65,25 @@ class Maker:
     def _fetch(self, sdk: LockedSdk, part: Path) -> Path:
         asked = tuple(f"{wheel.project}==={wheel.release}" for wheel in sdk.wheels)
         return self._by_answer(
+            sdk.name,
             lambda index: index.ask(asked, sdk.name.platform),
             lambda found: self._make(sdk.name, tuple(map(_matching, sdk.wheels, found)), part, sdk)[1],
         )
 
-    def _by_answer(self, ask: Callable[[Index], Sequence[Found]], make: Callable[[Sequence[Found]], Made]) -> Made:
+    def _by_answer(
+        self, name: SdkName, ask: Callable[[Index], Sequence[Found]], make: Callable[[Sequence[Found]], Made]
+    ) -> Made:
         """What is made by an answer of the index. One that is kept may have been true long ago: it is asked again."""
-        found = renewed = ask(self._index)
+        with told_while(f"asking the package index for {name}", self._tell):
+            found = renewed = ask(self._index)
         try:
             return make(found)
         except DiskError:
             raise
         except (EnvironmentLacksError, InputError):
             if self._index.from_memory:
-                with contextlib.suppress(EnvironmentLacksError):  # then the first error is the one to tell
+                again = told_while(f"asking the package index for {name} anew", self._tell)
+                with contextlib.suppress(EnvironmentLacksError), again:  # then the first error is the one to tell
                     renewed = ask(self._index.renewed())
             if renewed == found:
                 raise

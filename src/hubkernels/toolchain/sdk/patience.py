@@ -1,8 +1,16 @@
-"""How long an index is waited for."""
+"""How long an index is waited for, and that it is told meanwhile."""
 
 from __future__ import annotations
 
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+
+from hubkernels.model.going import Going
+
+_TOLD_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -29,3 +37,22 @@ PATIENT = Patience(900.0, 2, 3)
 
 HURRIED = Patience(30.0, 0, 0, 5)
 """For a build that has another way."""
+
+
+@contextlib.contextmanager
+def told_while(what: str, tell: Callable[[str], None]) -> Iterator[None]:
+    """Around a wait: says each second for what, and how long by now."""
+    ended, began = threading.Event(), time.monotonic()
+
+    def go_on() -> None:
+        with contextlib.suppress(BrokenPipeError):  # who waits meets it too
+            while not ended.wait(_TOLD_S):
+                tell(Going(f"{what}: {time.monotonic() - began:.0f} s"))
+
+    thread = threading.Thread(target=go_on, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
