@@ -6,8 +6,9 @@ import os
 import re
 import shlex
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from hubkernels.errors import EnvironmentLacksError, InputError, Problem, nearest
@@ -16,6 +17,7 @@ from hubkernels.host.process import Finished, run
 
 _HASH = re.compile("[0-9a-f]{40,64}")
 _IGNORED = "!!"
+_SUBMODULE = "160000"
 _ALL = ("--untracked-files=normal", "--ignore-submodules=none", "--ignored=matching")
 """Whatever the user's own configuration leaves out of a status."""
 _OF_A_HOOK = frozenset(
@@ -30,15 +32,13 @@ def git_state(folder: Path, environment: Mapping[str, str], files: Iterable[str]
     What builds make does not count: a repository need not ignore it. What git ignores counts where it is one of these
     files: it is in no commit, though a link may lead there from one.
     """
+    top = checkout_above(Path(os.path.realpath(folder)))  # git names another where core.worktree does
+    if top is None:
+        return None
     try:
-        found, status = _state(folder, environment)
+        commit, entries = _state(top, environment)
     except EnvironmentLacksError:
         return None
-    lines = found.output.splitlines()
-    if found.status or status.status or len(lines) != 2:  # noqa: PLR2004 - the two that were asked for
-        return None
-    top, commit = lines
-    entries = [(entry[:2], os.path.join(top, entry[3:])) for entry in status.output.split("\0") if entry]  # noqa: PTH118 - keeps the slash
     changed = [path for kind, path in entries if kind != _IGNORED]
     ways = [way for file in files for way in (file, os.path.realpath(file))]
     dirty = _touches(changed, os.path.realpath(folder), ways)
@@ -54,13 +54,11 @@ def why_no_state(folder: Path, environment: Mapping[str, str]) -> Problem | None
     if top is None:
         return None
     try:
-        failed = next((each for each in _state(folder, environment) if each.status), None)
+        _state(top, environment)
     except EnvironmentLacksError as error:
-        return Problem(error.problems[0].what, str(top), "install git")
-    if failed is None:
-        return None
-    said = failed.errors.strip().partition("\n\n")[0]  # what follows is a way out
-    return Problem(f"git does not tell what is committed: {said}", str(top), _way_out(said, top))
+        (problem,) = error.problems
+        return replace(problem, where=str(top), hint=problem.hint or "install git")
+    return None
 
 
 def _way_out(said: str, top: Path) -> str:
@@ -71,12 +69,37 @@ def _way_out(said: str, top: Path) -> str:
     return f"`git -C {shlex.quote(str(top))} status` tells the same: mend it"
 
 
-def _state(folder: Path, environment: Mapping[str, str]) -> tuple[Finished, Finished]:
-    """Folder and commit of the checkout, and what differs from it. Raises EnvironmentLacksError without git."""
-    return (
-        _git(folder, environment, "rev-parse", "--show-toplevel", "HEAD"),
-        _git(folder, environment, "status", "--porcelain", "-z", "--no-renames", *_ALL),
-    )
+def _state(top: Path, environment: Mapping[str, str]) -> tuple[str, list[tuple[str, str]]]:
+    """Commit of a checkout, and what differs from it on the disk, in submodules too: git's two letters and the path.
+
+    Raises EnvironmentLacksError where git does not tell.
+    """
+    commit = _told(top, environment, "rev-parse", "HEAD").strip()
+    listed = _told(top, environment, "ls-files", "-v", "--stage", "-z").split("\0")
+    tracked = [(*facts.split(" ")[:2], name) for facts, _, name in (each.partition("\t") for each in listed if each)]
+    with TemporaryDirectory() as made:
+        index = {}
+        if any(letter == "S" or letter.islower() for letter, _, _ in tracked):
+            # Git was told to overlook these files, changed or not. An index made of the commit says so of none.
+            index["GIT_INDEX_FILE"] = f"{made}/index"
+            _told(top, environment, "read-tree", commit, **index)
+        status = _told(top, environment, "status", "--porcelain", "-z", "--no-renames", *_ALL, **index)
+    entries = [(entry[:2], os.path.join(top, entry[3:])) for entry in status.split("\0") if entry]  # noqa: PTH118 - keeps the slash
+    for _, mode, name in tracked:
+        if mode == _SUBMODULE and os.path.lexists(top / name / ".git"):
+            entries += _state(top / name, environment)[1]
+    return commit, entries
+
+
+def _told(top: Path, environment: Mapping[str, str], *words: str, **variables: str) -> str:
+    """What git prints of a checkout as it is on the disk, wherever else its configuration lets git look."""
+    done = _git(top, environment, "-c", "core.fsmonitor=false", *words, GIT_WORK_TREE=str(top), **variables)
+    if done.status:
+        said = done.errors.strip().partition("\n\n")[0]  # what follows is a way out
+        raise EnvironmentLacksError(
+            Problem(f"git does not tell what is committed: {said}", str(top), _way_out(said, top))
+        )
+    return done.output
 
 
 def _touches(changed: Iterable[str], folder: str, files: Iterable[str]) -> bool:
@@ -182,6 +205,6 @@ def check_out(source: str, commit: str, folder: Path, environment: Mapping[str, 
         raise EnvironmentLacksError(Problem(what, source, hint))
 
 
-def _git(folder: Path, environment: Mapping[str, str], *words: str) -> Finished:
+def _git(folder: Path, environment: Mapping[str, str], *words: str, **variables: str) -> Finished:
     own = {name: value for name, value in environment.items() if name not in _OF_A_HOOK}
-    return run(("git", "--no-optional-locks", "-C", folder, *words), env={**own, "LC_ALL": "C"})
+    return run(("git", "--no-optional-locks", "-C", folder, *words), env={**own, **variables, "LC_ALL": "C"})
