@@ -83,8 +83,8 @@ def _unlicensed(offered: Iterable[Offered]) -> Iterator[Problem]:
 
 
 _COMMIT = (
-    "`git status` tells which, toolchain.lock among them where a build wrote it: commit and build again, or publish it "
-    "all the same with --allow-dirty"
+    "`git status` tells which, toolchain.lock among them where a build wrote it; what that overlooks has h or S before "
+    "it in `git ls-files -v`: commit and build again, or publish it all the same with --allow-dirty"
 )
 
 
