@@ -44,19 +44,19 @@ _OLD = {"1": "iss", "2": "event_name", "3": "sha", "4": "workflow", "5": "reposi
 
 _NEW = {
     "8": "{iss}",
-    "9": HOST + "/{job_workflow_ref}",
+    "9": "{server}/{job_workflow_ref}",
     "10": "{job_workflow_sha}",
     "11": "{runner_environment}",
-    "12": HOST + "/{repository}",
+    "12": "{server}/{repository}",
     "13": "{sha}",
     "14": "{ref}",
     "15": "{repository_id}",
-    "16": HOST + "/{repository_owner}",
+    "16": "{server}/{repository_owner}",
     "17": "{repository_owner_id}",
-    "18": HOST + "/{workflow_ref}",
+    "18": "{server}/{workflow_ref}",
     "19": "{workflow_sha}",
     "20": "{event_name}",
-    "21": HOST + "/{repository}/actions/runs/{run_id}/attempts/{run_attempt}",
+    "21": "{server}/{repository}/actions/runs/{run_id}/attempts/{run_attempt}",
     "22": "{repository_visibility}",
 }
 """Its later ones, in DER: `docs/oid-info.md` of Fulcio, and its rule for GitHub's issuer."""
@@ -74,6 +74,7 @@ class ServedSigstore:
 
     faults: what paths answer instead, a status and a body. over: whether tokens are over when they are given.
     certified: the workflow that certificates are of, whatever the token says; None is the token's.
+    server, tokens: the GitHub whose jobs sign, and the issuer of its tokens.
     other: the claims of a job that is not GitHub's. named: whose its certificates are.
     """
 
@@ -92,11 +93,13 @@ class ServedSigstore:
     url: str = ""
     repository: str = "org/kernels"
     workflow: str = "release.yml@refs/heads/main"
+    server: str = HOST
+    tokens: str = GITHUB
 
     @property
     def signer(self) -> str:
         """The address of the workflow that signs."""
-        return f"{HOST}/{self.repository}/.github/workflows/{self.workflow}"
+        return f"{self.server}/{self.repository}/.github/workflows/{self.workflow}"
 
     @property
     def variables(self) -> dict[str, str]:
@@ -108,6 +111,7 @@ class ServedSigstore:
             return {"GITLAB_CI": "true", "SIGSTORE_ID_TOKEN": token}
         return {
             "GITHUB_ACTIONS": "true",
+            "GITHUB_SERVER_URL": self.server,
             "ACTIONS_ID_TOKEN_REQUEST_URL": f"{self.url}{TOKEN}?api-version=2.0",
             "ACTIONS_ID_TOKEN_REQUEST_TOKEN": "of-the-job",
         }
@@ -142,7 +146,7 @@ class ServedSigstore:
     def policy(self) -> Path:
         """One that allows the workflow, and has its keys from the configuration."""
         lines = [
-            f'[[workflow]]\nrepository = "{self.repository}"\nworkflow = "{self.workflow}"\n',
+            f'[[workflow]]\nrepository = "{self.repository}"\nworkflow = "{self.workflow}"\nissuer = "{self.tokens}"\n',
             f'[sigstore]\ntrust-root = "{self.config()}"\n',
         ]
         (self.folder / "policy.toml").write_text("".join(lines), encoding="utf-8")
@@ -166,7 +170,7 @@ class ServedSigstore:
         now = int(dt.datetime.now(dt.timezone.utc).timestamp()) - (3600 if self.over else 0)
         owner, ref = self.repository.partition("/")[0], self.workflow.partition("@")[2]
         claims = {
-            "iss": GITHUB,
+            "iss": self.tokens,
             "sub": f"repo:{self.repository}:ref:{ref}",
             "aud": query["audience"][0],
             "iat": now,
@@ -197,7 +201,7 @@ class ServedSigstore:
         token = headers.get("Authorization", "").removeprefix("Bearer ")
         key = self.issuer.public_key()
         try:
-            claims = jwt.decode(token, key, ["RS256"], audience="sigstore", issuer=self.other.get("iss", GITHUB))
+            claims = jwt.decode(token, key, ["RS256"], audience="sigstore", issuer=self.other.get("iss", self.tokens))
         except jwt.InvalidTokenError as error:
             raise RefusedError(401, 16, "There was an error processing the identity token") from error
         asked = x509.load_pem_x509_csr(base64.b64decode(body["certificateSigningRequest"]))
@@ -207,10 +211,12 @@ class ServedSigstore:
             claims["job_workflow_ref"] = self.certified
         old, new = ({"1": "iss"}, {"8": "{iss}"}) if self.other else (_OLD, _NEW)
         told = {f"{_OID}{number}": str(claims[claim]).encode() for number, claim in old.items()}
-        told |= {f"{_OID}{number}": utf8(form.format_map(claims)) for number, form in new.items()}
+        told |= {
+            f"{_OID}{number}": utf8(form.format_map({**claims, "server": self.server})) for number, form in new.items()
+        }
         public = asked.public_key()
         assert isinstance(public, ec.EllipticCurvePublicKey)
-        made = self.own.certify(public, self.named or f"{HOST}/{claims['job_workflow_ref']}", told)
+        made = self.own.certify(public, self.named or f"{self.server}/{claims['job_workflow_ref']}", told)
         chain = {"certificates": [pem(made).decode(), pem(self.own.root()).decode()]}
         return {"signedCertificateEmbeddedSct": {"chain": chain}}
 

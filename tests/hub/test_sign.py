@@ -301,6 +301,10 @@ def test_without_a_policy_those_sign_whom_the_client_trusts() -> None:
         ("[[workflow]]\nrepository = 'o/r'", "needs repository and workflow"),
         ("[[workflow]]\nrepository = 'o/r'\nworkflow = 'a.yaml'", "the workflow a.yaml has no ref"),
         ("[[workflow]]\nrepository = 'o/r'\nworkflow = 'a.yaml@refs/heads/main'\nisuer = 'x'", "unknown key isuer"),
+        (
+            "[[workflow]]\nrepository = 'o/r'\nworkflow = 'a.yaml@refs/heads/main'\nissuer = 'https://ci.example.org'",
+            "the issuer https://ci.example.org does not tell where o/r is(.|\n)*https://HOST/o/r",
+        ),
     ],
 )
 def test_a_policy_that_is_not_understood_is_refused(tmp_path: Path, text: str, message: str) -> None:
@@ -328,6 +332,24 @@ trust-root = "root.json"
         "https://github.com/org/shared/.github/workflows/b.yaml@refs/tags/v1",
     ]
     assert found.trust_root == tmp_path / "root.json"
+
+
+@pytest.mark.parametrize(
+    ("issuer", "server"),
+    [
+        ("https://token.actions.githubusercontent.com", "https://github.com"),
+        ("https://token.actions.githubusercontent.com/company", "https://github.com"),
+        ("https://git.example.org/_services/token", "https://git.example.org"),
+    ],
+)
+def test_the_issuer_tells_whose_repository_a_short_name_is(tmp_path: Path, issuer: str, server: str) -> None:
+    from hubkernels.hub.sign_policy import read_policy  # noqa: PLC0415
+
+    text = f'[[workflow]]\nrepository = "org/kernels"\nworkflow = "a.yaml@refs/heads/main"\nissuer = "{issuer}"\n'
+    (tmp_path / "policy.toml").write_text(text, encoding="utf-8")
+    (found,) = read_policy(tmp_path / "policy.toml").workflows
+    assert found.repository == f"{server}/org/kernels"
+    assert found.signer == f"{server}/org/kernels/.github/workflows/a.yaml@refs/heads/main"
 
 
 def test_keyless_signing_says_what_is_missing_outside_ci(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -455,13 +477,16 @@ def test_the_stock_client_s_policy_takes_what_ours_takes(own: OwnSigstore, tmp_p
 
 
 def test_a_job_knows_its_own_signature(own: OwnSigstore, tmp_path: Path) -> None:
-    """By the claims of its credential, so that it need not sign once more; another branch's is another's."""
+    """By the claims of its credential, so that it need not sign once more; another branch's is another's.
+
+    Whatever the environment says of the server: this issuer's tokens are of github.com alone.
+    """
     from hubkernels.hub.sign_keyless import KeylessSigner  # noqa: PLC0415
 
     def job(workflow: str) -> KeylessSigner:
         claims = {"iss": "https://token.actions.githubusercontent.com", "job_workflow_ref": workflow}
         body = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
-        return KeylessSigner(f"e30.{body}.none", tmp_path / "root.json")
+        return KeylessSigner(f"e30.{body}.none", tmp_path / "root.json", server="https://git.example.org")
 
     bundle = own.sign(b"text", REPOSITORY, WORKFLOW)
     ref = WORKFLOW.removeprefix("https://github.com/")

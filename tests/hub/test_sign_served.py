@@ -111,6 +111,31 @@ ELSEWHERE = {
 """Jobs that are not GitHub's: what their credential says, and whose certificate they get for it, as Fulcio names it."""
 
 
+@pytest.mark.parametrize(
+    ("server", "tokens", "repository"),
+    [
+        ("https://git.example.org", "https://git.example.org/_services/token", "org/kernels"),
+        ("https://org.example.com", "https://token.actions.org.example.com", "https://org.example.com/org/kernels"),
+    ],
+    ids=["a server of one's own", "a cloud of one's own"],
+)
+def test_a_job_of_a_company_s_own_github_signs_as_itself(  # noqa: PLR0913, PLR0917 - fixtures and cases
+    serve: Serve, start: Start, publish: Publish, verb: Verb, server: str, tokens: str, repository: str
+) -> None:
+    """It was taken for a job of github.com, and its certificate for another workflow's."""
+    own, hub = start(), serve()
+    own.server, own.tokens = server, tokens
+    commit = published(publish(hub, own))["commit"]
+    assert len(own.entries) == 2
+    policy = own.policy()
+    policy.write_text(policy.read_text().replace(f'"{own.repository}"', f'"{repository}"'), encoding="utf-8")
+    ran = verb(hub, "verify-signature", f"{REPO}@{commit}", "--policy", policy, "--json")
+    assert ran.code == 0, ran.err
+    assert {(each["status"], each["signer"]) for each in json.loads(ran.out)} == {("good", own.signer)}
+    again = published(publish(hub, own))
+    assert (again["status"], again["commit"], len(own.entries)) == ("no_changes", commit, 2)
+
+
 @pytest.mark.parametrize("where", ELSEWHERE)
 def test_a_job_of_another_ci_signs_nothing_twice_either(
     serve: Serve, start: Start, publish: Publish, where: str

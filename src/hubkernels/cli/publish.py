@@ -146,13 +146,14 @@ def chosen_signer(key: Path | None, config: Path | None, *, keyless: bool) -> Si
     """
     from hubkernels.hub.sign_key import PASSWORD, read_signer  # noqa: PLC0415 - `--help` does without
     from hubkernels.hub.sign_keyless import ambient_signer  # noqa: PLC0415
+    from hubkernels.hub.sign_trust import GITHUB_SERVER  # noqa: PLC0415
 
     if keyless and key:
         raise InputError(Problem("--sign signs without a key, and --sign-key names one", hint="leave one of them out"))
     if config and not keyless:
         raise InputError(Problem("--sign-config is of --sign, which is not there", hint="add --sign, or leave it out"))
     if keyless:
-        return ambient_signer(config or _named(SIGN_CONFIG))
+        return ambient_signer(config or _named(SIGN_CONFIG), os.environ.get("GITHUB_SERVER_URL") or GITHUB_SERVER)
     file = key or _named(SIGN_KEY)
     return read_signer(file, os.environ.get(PASSWORD)) if file else None
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from hubkernels.errors import CheckFailedError, EnvironmentLacksError, InputError, Problem
 from hubkernels.host.files import read_errors, read_regular
-from hubkernels.hub.sign_trust import is_of_identity, one_line, verify_anybody
+from hubkernels.hub.sign_trust import GITHUB_SERVER, is_of_identity, one_line, server_of, verify_anybody
 
 if TYPE_CHECKING:
     from sigstore.models import ClientTrustConfig
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _CIRCLE = "oidc.circleci.com"
 _NAMES: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("https://github.com/{}", ("job_workflow_ref",)),
+    ("{server}/{}", ("job_workflow_ref",)),
     ("https://{}", ("ci_config_ref_uri",)),
     ("https://buildkite.com/{}/{}", ("organization_slug", "pipeline_slug")),
     (
@@ -47,11 +47,13 @@ class KeylessSigner:
 
     config: sigstore's own ClientTrustConfig, whose services sign and whose keys earlier signatures are held against;
     None is the public sigstore.
+    server: the address of the GitHub that the job runs for, where the credential's issuer does not tell.
     """
 
     token: str = field(repr=False)
     config: Path | None = None
     identity: str = ""
+    server: str = GITHUB_SERVER
 
     def sign(self, content: bytes) -> bytes:
         """The bundle over a file's content, which from then on is in the log. It is held against the keys at once."""
@@ -74,7 +76,7 @@ class KeylessSigner:
 
     def made(self, content: bytes, bundle: bytes) -> bool:
         """Whether a bundle is a good signature over the content by the same workflow."""
-        return is_of_identity(content, bundle, self._subject, str(self._claims.get("iss")), self.config)
+        return is_of_identity(content, bundle, self._subject, self._issuer, self.config)
 
     def _refuse_another_s(self, content: bytes, bundle: bytes) -> None:
         """A time stamp that was not given, or a certificate of another workflow, nobody would take afterwards.
@@ -104,11 +106,16 @@ class KeylessSigner:
         return found if isinstance(found, dict) else {}
 
     @property
+    def _issuer(self) -> str:
+        return str(self._claims.get("iss"))
+
+    @property
     def _workflow(self) -> str | None:
         """The name that the certificate of a CI job will have: an address."""
-        claims = self._claims
+        claims, server = self._claims, server_of(self._issuer) or self.server
         told = ((form, [claims.get(name) for name in names]) for form, names in _NAMES)
-        return next((form.format(*words) for form, words in told if all(isinstance(word, str) for word in words)), None)
+        known = ((form, words) for form, words in told if all(isinstance(word, str) for word in words))
+        return next((form.format(*words, server=server) for form, words in known), None)
 
     @property
     def _subject(self) -> str:
@@ -116,7 +123,7 @@ class KeylessSigner:
         return self._workflow or self.identity
 
 
-def ambient_signer(config: Path | None = None) -> KeylessSigner:
+def ambient_signer(config: Path | None = None, server: str = GITHUB_SERVER) -> KeylessSigner:
     """The signer of the CI job that we run in. Raises EnvironmentLacksError where there is no such credential.
 
     A configuration that cannot be read, and a credential that is over, are told before anything is done.
@@ -124,7 +131,7 @@ def ambient_signer(config: Path | None = None) -> KeylessSigner:
     if config is not None:
         _trust_config(config)
     token = _credential()
-    return KeylessSigner(token, config, _identity(token).identity)
+    return KeylessSigner(token, config, _identity(token).identity, server)
 
 
 def _trust_config(file: Path | None) -> ClientTrustConfig:

@@ -13,10 +13,9 @@ import tomli
 from hubkernels.errors import InputError, Problem, did_you_mean
 from hubkernels.host.files import read_errors, read_regular
 from hubkernels.hub.sign_key import PublicKey, read_public
-from hubkernels.hub.sign_trust import GITHUB, Workflow
+from hubkernels.hub.sign_trust import GITHUB, Workflow, server_of
 
 _DEFAULT = Path(__file__).with_name("sign_policy.toml")
-_GITHUB = "https://github.com"
 _TABLES: Mapping[str, frozenset[str]] = {
     "key": frozenset({"name", "file", "pem"}),
     "workflow": frozenset({"repository", "workflow", "issuer"}),
@@ -113,7 +112,8 @@ def _key(entry: Mapping[str, str], file: Path) -> PublicKey:
 
 
 def _workflows(entry: Mapping[str, Any], file: Path) -> Iterator[Workflow]:
-    repository = _address(entry["repository"])
+    issuer = entry.get("issuer", GITHUB)
+    repository = _address(entry["repository"], issuer, file)
     named = entry["workflow"]
     for name in [named] if isinstance(named, str) else named:
         if "@" not in name:
@@ -121,8 +121,14 @@ def _workflows(entry: Mapping[str, Any], file: Path) -> Iterator[Workflow]:
             raise InputError(Problem(f"the workflow {name} has no ref", str(file), hint))
         place = name if "/" in name.partition("@")[0] else f".github/workflows/{name}"
         signer = name if name.startswith("https://") else f"{repository}/{place}"
-        yield Workflow(repository, signer, entry.get("issuer", GITHUB))
+        yield Workflow(repository, signer, issuer)
 
 
-def _address(repository: str) -> str:
-    return repository if repository.startswith("https://") else f"{_GITHUB}/{repository}"
+def _address(repository: str, issuer: str, file: Path) -> str:
+    if repository.startswith("https://"):
+        return repository
+    server = server_of(issuer)
+    if server is None:
+        what = f"the issuer {issuer} does not tell where {repository} is"
+        raise InputError(Problem(what, str(file), f'its address: repository = "https://HOST/{repository}"'))
+    return f"{server}/{repository}"

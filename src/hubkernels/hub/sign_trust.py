@@ -17,6 +17,16 @@ if TYPE_CHECKING:
     from sigstore.verify.policy import VerificationPolicy
 
 GITHUB = "https://token.actions.githubusercontent.com"
+GITHUB_SERVER = "https://github.com"
+_TOKENS_OF_SERVER = "/_services/token"
+"""Where a GitHub Enterprise Server has the issuer of its jobs' tokens."""
+
+
+def server_of(issuer: str) -> str | None:
+    """The address of the GitHub whose jobs an issuer gives tokens to; None where it does not tell."""
+    if f"{issuer}/".startswith(f"{GITHUB}/"):  # a company on github.com may have one below it
+        return GITHUB_SERVER
+    return issuer.removesuffix(_TOKENS_OF_SERVER) if issuer.endswith(_TOKENS_OF_SERVER) else None
 
 
 @dataclass(frozen=True)
