@@ -82,6 +82,7 @@ def test_a_touched_file_builds_nothing(small: SmallProject, cli: Cli) -> None:
 
 @pytest.mark.parametrize("path", ["include/kernel.h", "cpu/kernel.cpp", "torch-ext/my_kernel/layers.py"])
 def test_a_changed_file_makes_another_id_and_replaces_the_artifact(small: SmallProject, cli: Cli, path: str) -> None:
+    small.without_torch()
     cli("build", "--project", small.root)
     before = small.op_id
     comment = "# changed\n" if path.endswith(".py") else "// changed\n"
@@ -92,6 +93,7 @@ def test_a_changed_file_makes_another_id_and_replaces_the_artifact(small: SmallP
 
 
 def test_a_changed_flag_makes_another_id(small: SmallProject, cli: Cli) -> None:
+    small.without_torch()
     cli("build", "--project", small.root)
     before = small.op_id
     text = (small.root / "build.toml").read_text()
@@ -104,6 +106,7 @@ KERNEL_H = "#pragma once\n#include <cstdint>\nint64_t answer();  // nearer\n"
 
 
 def test_a_header_that_comes_before_another_of_its_name_is_seen(small: SmallProject, cli: Cli) -> None:
+    small.without_torch()
     cli("build", "--project", small.root)
     before = small.op_id
     (small.root / "cpu/kernel.h").write_text(KERNEL_H)
@@ -135,6 +138,7 @@ def test_a_header_that_was_passed_over_for_an_equal_one_is_seen(small: SmallProj
 def test_a_header_that_comes_before_another_below_an_earlier_root_is_seen(
     small: SmallProject, cli: Cli, *, exists: bool
 ) -> None:
+    small.without_torch()
     (small.root / "include/hk").mkdir()
     (small.root / "include/kernel.h").rename(small.root / "include/hk/kernel.h")
     (small.root / "first").mkdir()
@@ -156,6 +160,7 @@ def test_a_header_that_comes_before_another_below_an_earlier_root_is_seen(
 
 
 def test_a_file_that_a_source_asks_for_is_seen_when_it_comes(small: SmallProject, cli: Cli) -> None:
+    small.without_torch()
     (small.root / "include/extra").mkdir()
     (small.root / "include/extra/other.h").touch()
     source = small.root / "cpu/kernel.cpp"
@@ -176,6 +181,7 @@ def test_a_tree_where_nothing_can_be_written_is_planned(small: SmallProject, cli
 
 
 def test_odd_file_names_and_links_to_folders_are_built(small: SmallProject, cli: Cli) -> None:
+    small.without_torch()
     odd = "cpu/an odd: $name#1's kernel.cpp"
     (small.root / "cpu/kernel.cpp").rename(small.root / odd)
     (small.root / "elsewhere/deep").mkdir(parents=True)
