@@ -57,6 +57,26 @@ def test_a_clone_that_asks_for_a_part_gets_the_whole(
     assert run("git", "-C", folder, "fsck").returncode == 0
 
 
+@pytest.mark.parametrize("protocol", ["0", "2"])
+@pytest.mark.parametrize("more", ["--refetch", "--no-tags", "--filter=blob:none"])
+def test_who_has_a_part_of_history_fetches_on(
+    hub: Served, history: tuple[str, str], tmp_path: Path, protocol: str, more: str
+) -> None:
+    """Every fetch from a shallow clone was answered 400. What only the missing part has is sent, too."""
+    url, folder = f"{hub.url}/kernels/org/my-kernel", tmp_path / "clone"
+    assert run("git", "clone", "-q", "--depth=1", "-b", "v1", url, folder).returncode == 0
+    head = commit(hub, add("small", b"1"), add("new", b"3"))
+    for words in ((more,), ("--refetch", more)):
+        done = run("git", "-C", folder, "-c", f"protocol.version={protocol}", "fetch", "-q", *words, "origin", "v1")
+        assert done.returncode == 0, done.stderr
+        assert run("git", "-C", folder, "show", "FETCH_HEAD:small").stdout == "1"
+        log = run("git", "-C", folder, "log", "--format=%H", "FETCH_HEAD").stdout.split()
+        assert log == [head, history[1]]
+        assert run("git", "-C", folder, "fsck", "--connectivity-only").returncode == 0
+    assert run("git", "-C", folder, "fetch", "-q", "--unshallow").returncode == 0
+    assert history[0] in run("git", "-C", folder, "log", "--format=%H", "origin/v1").stdout
+
+
 def test_a_filter_that_nobody_was_offered_is_refused(hub: Served, history: tuple[str, str]) -> None:
     """One is read from an object, whose id may be one that no ref leads to."""
     asked = f"want {history[1]} side-band-64k ofs-delta\n".encode(), f"filter sparse:oid={'a' * 40}\n".encode()

@@ -82,9 +82,10 @@ class GitHttp:
             backend = DictBackend(repositories)
             with answer.kept():
                 answer.write(head)
-                lines, wanted = ordered(asked)
-                repository.wanted = reachable(stored.git, wanted)
-                protocol = ReceivableProtocol(BytesIO(lines).read, answer.write)
+                question = ordered(asked)
+                repository.wanted = reachable(stored.git, question.wanted)
+                repository.boundary = question.boundary
+                protocol = ReceivableProtocol(BytesIO(question.lines).read, answer.write)
                 Handler(backend, ["/"], protocol, stateless_rpc=True, advertise_refs=advertises).handle()
         kind = "advertisement" if advertises else "result"
         headers = {"Cache-Control": "no-cache"}

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from io import BytesIO
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from dulwich.config import ConfigFile
 from dulwich.errors import GitProtocolError
@@ -25,6 +26,7 @@ _ORDER = (b"want", b"filter", b"shallow", b"deepen")
 _BY_SIZE = b"filter blob:"
 _KINDS = ("refs/heads/", "refs/tags/", "refs/pr/")
 _WANT = re.compile(rb"want ([0-9a-f]{40})\b")
+_SHALLOW = re.compile(rb"shallow ([0-9a-f]{40})\s?")
 
 
 class Handler(UploadPackHandler):
@@ -50,6 +52,7 @@ class WithWants(Repo):
     """A repository that gives commits beside its heads. dulwich lets a client want what a ref names: so one does."""
 
     wanted: frozenset[str] = frozenset()
+    boundary: frozenset[str] = frozenset()
 
     def get_config(self) -> ConfigFile:
         """What it includes may be any file of the machine."""
@@ -62,23 +65,40 @@ class WithWants(Repo):
         more = {Ref(f"refs/wanted/{oid}".encode()): ObjectID(oid.encode()) for oid in self.wanted}
         return {**super().get_refs(), **more}
 
+    def find_missing_objects(self, determine_wants: Any, graph_walker: Any, *words: Any, **more: Any) -> Any:  # noqa: ANN401 - dulwich's
+        """What a client has of history ends at its boundary, whatever it names: dulwich then sends all up to there."""
+        graph_walker.shallow.update(ObjectID(oid.encode()) for oid in self.boundary)
+        return super().find_missing_objects(determine_wants, graph_walker, *words, **more)
 
-def ordered(asked: bytes) -> tuple[bytes, frozenset[str]]:
-    """A request with its lines in the order that dulwich reads, which is not git's, and the ids that it wants.
 
-    git puts `filter` behind `deepen`. One by size is kept, though none is offered: our own loader asks for a commit
+class Question(NamedTuple):
+    """A request. wanted: the ids that it wants. boundary: the commits without parents of a client that has a part."""
+
+    lines: bytes
+    wanted: frozenset[str] = frozenset()
+    boundary: frozenset[str] = frozenset()
+
+
+def ordered(asked: bytes) -> Question:
+    """A request with its lines in the order that dulwich reads, which is not git's.
+
+    git puts `filter` behind `deepen`, and tells the boundary of what it has whether it asks for another or not: dulwich
+    reads it only before a `deepen`. One by size is kept, though none is offered: our own loader asks for a commit
     without its files so. Raises GitProtocolError for another, and for what is no request.
     """
     if not asked:
-        return asked, frozenset()
+        return Question(asked)
     read = BytesIO(asked)
     lines = list(_lines(ReceivableProtocol(read.read, lambda _: None), len(asked)))
     rest = asked[sum(len(pkt_line(text)) for text in lines) :]
     if any(text.startswith(CAPABILITY_FILTER) and not text.startswith(_BY_SIZE) for text in lines):
         raise GitProtocolError("this Hub filters by size alone: clone the whole, or with --depth")
-    kept = sorted(lines, key=_place)
-    found = (match[1].decode() for text in lines if (match := _WANT.match(text)))
-    return b"".join(map(pkt_line, kept)) + rest, frozenset(found)
+    wanted = frozenset(match[1].decode() for text in lines if (match := _WANT.match(text)))
+    boundary: dict[bytes, str] = {}
+    if not any(text.startswith(b"deepen ") for text in lines):
+        boundary = {text: match[1].decode() for text in lines if (match := _SHALLOW.fullmatch(text))}
+    kept = sorted((text for text in lines if text not in boundary), key=_place)
+    return Question(b"".join(map(pkt_line, kept)) + rest, wanted, frozenset(boundary.values()))
 
 
 def _lines(protocol: ReceivableProtocol, size: int) -> Iterator[bytes]:
