@@ -76,6 +76,40 @@ def test_a_damaged_main_hides_no_other_repository(hub: Served, caplog: pytest.Lo
         assert f"{hub.git() / 'refs/heads/main'} " in caplog.text
 
 
+def leading_nowhere(path: Path) -> None:
+    path.rename(path.with_name("away"))
+    path.symlink_to("nowhere")
+
+
+@pytest.mark.parametrize("name", ["refs", "refs/heads", V1])
+def test_a_link_of_refs_that_leads_nowhere_is_named_and_hides_no_other_repository(
+    hub: Served, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    """A repository without its disk had no branches, and publish would have made them anew."""
+    hub.api().create_repo("org/second", repo_type="kernel")
+    path = hub.git() / name
+    leading_nowhere(path)
+    told = f"{name} of this repository is damaged"
+    asked = [
+        hub.ask("GET", f"{API}/refs"),
+        hub.ask("GET", REFS),
+        hub.ask("GET", f"{API}/revision/v1"),
+        hub.ask("POST", f"{API}/branch/v1", {}, OWNER),
+        commit(hub, file("a", b"1")),
+        *(() if name == V1 else (hub.ask("GET", API), hub.ask("GET", f"{PAGE}/resolve/main/a"))),
+    ]
+    for answer in asked:
+        assert answer.status == 503, answer
+        assert told in answer.json()["error"]
+    assert f"{path} is damaged" in caplog.text
+    ids = ["org/my-kernel", "org/second"] if name == V1 else ["org/second"]
+    assert [each["id"] for each in hub.ask("GET", "/api/kernels").json()] == ids
+    assert cloned(hub, tmp_path / "second", "org/second") == ""
+    path.unlink()
+    path.with_name("away").rename(path)
+    assert cloned(hub, tmp_path / "clone") == ""
+
+
 def without(path: Path) -> None:
     path.unlink()
 
@@ -200,6 +234,31 @@ def test_damage_among_packed_refs_hides_what_may_have_stood_there(hub: Served) -
         assert "packed-refs of this repository is damaged" in answer.json()["error"]
 
 
+NO_FILES: dict[str, Callable[[Path], object]] = {
+    "pipe": os.mkfifo,
+    "folder": Path.mkdir,
+    "link": lambda path: path.symlink_to("nowhere"),
+}
+
+
+@pytest.mark.parametrize("what", NO_FILES)
+def test_packed_refs_that_are_no_plain_file_are_named(
+    hub: Served, tmp_path: Path, caplog: pytest.LogCaptureFixture, what: str
+) -> None:
+    """The answer was a bare 500, and the link no ref at all."""
+    path = hub.git() / "packed-refs"
+    NO_FILES[what](path)
+    for answer in (hub.ask("GET", f"{API}/refs"), hub.ask("GET", REFS), hub.ask("GET", f"{API}/revision/v2")):
+        assert answer.status == 503, answer
+        assert "packed-refs of this repository is damaged, it is no plain file" in answer.json()["error"]
+    assert f"{path} is damaged" in caplog.text
+    assert hub.ask("GET", f"{API}/revision/main").status == 200
+    copy = tmp_path / "copy"
+    assert run("cp", "-a", hub.folder, copy).returncode == 0
+    with pytest.raises(CheckFailedError, match="org/my-kernel is damaged: packed-refs is no plain file"):
+        pack(copy, tmp_path / "x.tar")
+
+
 @pytest.fixture
 def folder(serve: Serve, tmp_path: Path) -> Path:
     """A Hub's folder with two kernels, which nobody serves any more: a copy of one."""
@@ -227,6 +286,16 @@ def test_a_damaged_ref_is_neither_packed_nor_unpacked(folder: Path, tmp_path: Pa
     with pytest.raises(CheckFailedError, match=f"org/second is damaged: {name} names no commit"):
         unpack(archived(folder, tmp_path / "x.tar"), tmp_path / "in")
     assert not (tmp_path / "in").exists()
+
+
+@pytest.mark.parametrize("name", ["refs", "refs/heads", V1])
+def test_links_of_refs_that_lead_nowhere_are_not_packed(folder: Path, serve: Serve, tmp_path: Path, name: str) -> None:
+    """The archive had no branch."""
+    leading_nowhere(folder / "kernels/org/second.git" / name)
+    with pytest.raises(CheckFailedError, match=f"org/second is damaged: {name} (is no folder|names no commit)"):
+        pack(folder, tmp_path / "x.tar")
+    assert not (tmp_path / "x.tar").exists()
+    assert serve(folder).ask("GET", "/api/kernels/org/first").status == 200
 
 
 def test_settings_that_are_damaged_are_told(folder: Path, serve: Serve, caplog: pytest.LogCaptureFixture) -> None:

@@ -20,11 +20,11 @@ from dulwich.refs import Ref
 from dulwich.repo import Repo
 from dulwich.server import UploadPackHandler
 
+from hubkernels.hub.local.refs import KINDS
 from hubkernels.hub.local.repository import Repository, read_config
 
 _ORDER = (b"want", b"filter", b"shallow", b"deepen")
 _BY_SIZE = b"filter blob:"
-_KINDS = ("refs/heads/", "refs/tags/", "refs/pr/")
 _WANT = re.compile(rb"want ([0-9a-f]{40})\b")
 _SHALLOW = re.compile(rb"shallow ([0-9a-f]{40})\s?")
 
@@ -122,7 +122,7 @@ def _place(text: bytes) -> int:
 def reachable(git: Repository, wanted: Iterable[str]) -> frozenset[str]:
     """Those of the wanted that are commits of a branch, a tag or a pull request."""
     left, found = set(wanted), set()
-    named = (git.peel(oid) for kind in _KINDS for oid in git.refs.below(kind).values())
+    named = (git.peel(oid) for kind in KINDS for oid in git.refs.below(kind).values())
     heads = {oid for oid in named if oid}
     seen, following = set(heads), list(heads)
     while left and following:

@@ -22,23 +22,28 @@ from hubkernels.hub.local.names import is_commit, is_ref
 
 _LOG = logging.getLogger(__name__)
 
+KINDS = ("refs/heads/", "refs/tags/", "refs/pr/")
+"""What the names of refs that are served begin with."""
+
 _PACKED = "packed-refs"
 _LOCK = ".lock"
 _LOCK_MODE = 0o444  # given when the file is made, so there is no moment when it could be git's, whose are writable
 _WRITABLE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 _LOCKED_AGAIN_S = 0.005
 _LOCKED_MOST_S = 3.0  # git holds a ref's for milliseconds, that of packed-refs for as long as it writes
+_MEND = "write the commit there"
+_NO_FILE = ("is no plain file", "delete it where no refs were ever packed")
 
 
 class DamagedRefError(Refusal):
     """A file of refs that names no commit. It is no ref that never was: who made that one anew would lose commits."""
 
-    def __init__(self, path: Path, folder: Path) -> None:
-        _LOG.error("%s is damaged: it names no commit", path)
+    def __init__(self, path: Path, folder: Path, why: str = "names no commit", mend: str = _MEND) -> None:
+        _LOG.error("%s is damaged: it %s", path, why)
         file = path.relative_to(folder)
-        hint = "who runs the Hub may write the commit there, or bring the file back from a copy"
-        super().__init__(503, f"{file} of this repository is damaged, it names no commit: {hint}")
-        self.file = str(file)
+        hint = f"who runs the Hub may {mend}, or bring it back from a copy"
+        super().__init__(503, f"{file} of this repository is damaged, it {why}: {hint}")
+        self.damage = f"{file} {why}"
 
 
 class Refs:
@@ -64,7 +69,10 @@ class Refs:
         try:
             oid = read_regular(path).decode("ascii", "replace").strip()
         except (FileNotFoundError, NotADirectoryError):
-            return None
+            self._insist_on_folders(name)
+            if not path.is_symlink():
+                return None
+            oid = ""
         except OSError:
             if path.is_dir():
                 return None
@@ -75,8 +83,16 @@ class Refs:
             raise DamagedRefError(path, self.folder)
         return oid
 
+    def _insist_on_folders(self, name: str) -> None:
+        """Raises DamagedRefError where refs of a kind cannot be looked for: a link may lead to a disk that is gone."""
+        top, kind = name.split("/")[:2]
+        for path in (self.folder / top, self.folder / top / kind):
+            if os.path.lexists(path) and not path.is_dir():
+                raise DamagedRefError(path, self.folder, "is no folder", "mend the link, where it is one")
+
     def below(self, prefix: str) -> dict[str, str]:
-        """The refs below refs/heads/, refs/tags/ or refs/pr/, by the rest of their names, sorted."""
+        """The refs of one of KINDS, by the rest of their names, sorted."""
+        self._insist_on_folders(prefix)
         found = {}
         for name in self._files(prefix):
             if oid := self.get(name):
@@ -86,9 +102,11 @@ class Refs:
         return {name.removeprefix(prefix): found[name] for name in sorted(found)}
 
     def damaged(self) -> list[str]:
-        """The files of refs that name no commit."""
-        reads: list[Callable[[], object]] = [partial(self._own, name) for name in self._files("refs/") if is_ref(name)]
-        return [file for read in (*reads, self._packed) if (file := _damaged(read))]
+        """What names no commit, or leads to none."""
+        reads: list[Callable[[], object]] = [partial(self._insist_on_folders, kind) for kind in KINDS]
+        reads += [partial(self._own, name) for kind in KINDS for name in self._files(kind) if is_ref(name)]
+        reads.append(self._packed)
+        return list(dict.fromkeys(damage for read in reads if (damage := _damaged(read))))
 
     def set(self, name: str, oid: str) -> None:
         """Raises Refusal for what is no ref, and for one that clashes with another."""
@@ -173,7 +191,13 @@ class Refs:
         try:
             lines = read_regular(path).decode("utf-8", "replace").split("\n")
         except FileNotFoundError:
-            return {}
+            if not path.is_symlink():
+                return {}
+            raise DamagedRefError(path, self.folder, *_NO_FILE) from None
+        except OSError as error:
+            if path.is_file():  # the disk's failure
+                raise
+            raise DamagedRefError(path, self.folder, *_NO_FILE) from error
         found = {name: oid for oid, name in map(_entry, lines) if is_commit(oid) and is_ref(name)}
         if wanted not in found and not all(map(_is_packed, lines)):
             raise DamagedRefError(path, self.folder)
@@ -189,7 +213,7 @@ def _damaged(read: Callable[[], object]) -> str | None:
     try:
         read()
     except DamagedRefError as error:
-        return error.file
+        return error.damage
     return None
 
 

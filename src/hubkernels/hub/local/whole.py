@@ -18,16 +18,16 @@ from dulwich.objects import S_ISGITLINK, Commit, ShaFile, Tag, Tree
 from dulwich.pack import Pack
 
 from hubkernels.errors import CheckFailedError, Problem
-from hubkernels.host.files import hash_file
+from hubkernels.host.files import hash_file, open_regular
 from hubkernels.hub.local.content import Pointer
 from hubkernels.hub.local.describe import pointer_of
 from hubkernels.hub.local.names import RepoId, against_entry
 from hubkernels.hub.local.objects import DamagedObjectError
 from hubkernels.hub.local.packs import inflate
+from hubkernels.hub.local.refs import KINDS
 from hubkernels.hub.local.repository import Repository
 from hubkernels.hub.local.tree import FILE, FOLDER, MODES, Entry, all_entries
 
-_KINDS = ("refs/heads/", "refs/tags/", "refs/pr/")
 _TOLD = 10
 _HEX = "[0-9a-f]"
 Kinds = dict[str, str]
@@ -56,7 +56,7 @@ def insist_on_large(git: Repository, repo: RepoId, where: str, hint: str) -> Non
 def lacking(git: Repository) -> Iterator[Pointer]:
     """The large files that a ref leads to, and whose content is not here."""
     seen: set[str] = set()
-    following = [(oid, git.objects.kind(oid)) for prefix in _KINDS for oid in git.refs.below(prefix).values()]
+    following = [(oid, git.objects.kind(oid)) for prefix in KINDS for oid in git.refs.below(prefix).values()]
     while following:
         oid, kind = following.pop()
         if oid in seen:
@@ -71,7 +71,7 @@ def lacking(git: Repository) -> Iterator[Pointer]:
 def _damage(git: Repository) -> Iterator[str]:
     """What is not as its name says; where all is, what no folder may have; where none has, what is missing."""
     kinds: Kinds = {}
-    wrong = [*(f"{file} names no commit" for file in git.refs.damaged()), *_unreadable(git.folder, kinds)]
+    wrong = [*git.refs.damaged(), *_unreadable(git.folder, kinds)]
     wrong = wrong or list(islice(_strange(git, kinds), _TOLD))
     yield from wrong or _missing(git, kinds)
 
@@ -96,7 +96,7 @@ def _read(read: Callable[[Path], Kinds], path: Path) -> Kinds | None:
 def _loose(path: Path) -> Kinds:
     """Read in pieces: it may be large."""
     digest, oid = hashlib.sha1(usedforsecurity=False), path.parent.name + path.name
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         pieces = inflate(file)
         first = next(pieces)
         digest.update(first)
@@ -161,7 +161,7 @@ def _against(entry: Entry) -> str | None:
 def _missing(git: Repository, kinds: Kinds) -> Iterator[str]:
     """What refs lead to and no object is."""
     seen: set[str] = set()
-    for prefix in _KINDS:
+    for prefix in KINDS:
         for name, oid in git.refs.below(prefix).items():
             if prefix != "refs/tags/" and kinds.get(oid) != "commit":
                 yield f"{prefix}{name} names {oid}, which is no commit here"
