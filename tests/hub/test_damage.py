@@ -259,6 +259,29 @@ def test_packed_refs_that_are_no_plain_file_are_named(
         pack(copy, tmp_path / "x.tar")
 
 
+@pytest.mark.parametrize("what", ["pipe", "folder"])
+@pytest.mark.parametrize("named", ["main", "main^{tree}", "main:.gitattributes"])
+def test_an_object_that_is_no_plain_file_is_damage_and_is_not_waited_for(
+    hub: Served, tmp_path: Path, caplog: pytest.LogCaptureFixture, what: str, named: str
+) -> None:
+    """A pipe held up every listing for ever, and each clone; a folder was a bare 500."""
+    oid = run("git", "-C", hub.git(), "rev-parse", named).stdout.strip()
+    path = hub.git() / "objects" / oid[:2] / oid[2:]
+    path.unlink()
+    NO_FILES[what](path)
+    ids = [] if named == "main" else ["org/my-kernel"]
+    assert [each["id"] for each in hub.ask("GET", "/api/kernels").json()] == ids
+    answer = hub.ask("GET", f"{PAGE}/resolve/main/.gitattributes")
+    assert answer.status == 503
+    assert f"{oid[:2]}/{oid[2:]} of org/my-kernel is no plain file" in answer.json()["error"]
+    assert f"{path} is no plain file" in caplog.text
+    assert "503" in cloned(hub, tmp_path / "clone")
+    copy = tmp_path / "copy"
+    assert run("cp", "-a", hub.folder, copy).returncode == 0
+    with pytest.raises(CheckFailedError, match="org/my-kernel is damaged: "):
+        pack(copy, tmp_path / "x.tar")
+
+
 @pytest.fixture
 def folder(serve: Serve, tmp_path: Path) -> Path:
     """A Hub's folder with two kernels, which nobody serves any more: a copy of one."""

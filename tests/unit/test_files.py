@@ -13,7 +13,15 @@ import pytest
 
 from hubkernels.errors import EnvironmentLacksError, InputError
 from hubkernels.host import files
-from hubkernels.host.files import FileHashes, came_since, follow, hash_file, replace_folder, write_atomically
+from hubkernels.host.files import (
+    FileHashes,
+    came_since,
+    follow,
+    hash_file,
+    read_regular,
+    replace_folder,
+    write_atomically,
+)
 from hubkernels.host.store import Store
 from hubkernels.host.tree import write_tree
 
@@ -118,6 +126,15 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     assert store.get(name) is None
     store.put(name, b"content")
     assert store.get(name) == b"content"
+
+
+def test_a_folder_that_is_asked_for_as_a_file_leaves_nothing_open(tmp_path: Path) -> None:
+    """A server that was asked often enough ran out of handles."""
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(5):
+        with pytest.raises(IsADirectoryError):
+            read_regular(tmp_path)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe"])

@@ -162,7 +162,11 @@ def read_regular(path: str | Path) -> bytes:
 def open_regular(path: str | Path) -> BinaryIO:
     """A file to read. Raises OSError for what is no regular one."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    file = os.fdopen(handle, "rb")
+    try:
+        file = os.fdopen(handle, "rb")
+    except OSError:  # of a folder, whose handle is left open
+        os.close(handle)
+        raise
     if not S_ISREG(os.fstat(handle).st_mode):
         file.close()
         raise OSError(errno.EINVAL, "is no regular file")

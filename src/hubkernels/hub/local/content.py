@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from hubkernels.host.files import read_regular
+from hubkernels.host.files import open_regular, read_regular
 from hubkernels.hub.local.answers import Refusal
 from hubkernels.hub.local.durable import make_folders, move_into_place, scratch_file, sync_all, write_durably
 
@@ -91,7 +91,7 @@ class Content:
         return self.folder.with_name("left-out")
 
     def pieces(self, oid: str, start: int, length: int) -> Iterator[bytes]:
-        with self.path(oid).open("rb") as file:
+        with open_regular(self.path(oid)) as file:
             file.seek(start)
             while length > 0 and (piece := file.read(min(_PIECE, length))):
                 length -= len(piece)

@@ -8,12 +8,13 @@ import sys
 import tempfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BytesIO
 from typing import IO, cast
 
 from dulwich.errors import ChecksumMismatch, FileFormatException, GitProtocolError, ObjectMissing, WrongObjectException
 from dulwich.object_store import DiskObjectStore
+from dulwich.objects import ObjectID
 from dulwich.protocol import ReceivableProtocol
 from dulwich.repo import InvalidWorktreeConfiguration, UnsupportedExtension, UnsupportedVersion
 from dulwich.server import BackendRepo, DictBackend
@@ -27,7 +28,7 @@ from hubkernels.hub.local.asked import Site, body, repo_of
 from hubkernels.hub.local.git_wants import Handler, WithWants, ordered, reachable
 from hubkernels.hub.local.hub import Stored
 from hubkernels.hub.local.names import RepoId
-from hubkernels.hub.local.objects import MissingObjectError
+from hubkernels.hub.local.objects import MissingObjectError, ObjectStore
 from hubkernels.hub.local.repository import mend_config, mend_head
 
 _LOG = logging.getLogger(__name__)
@@ -157,7 +158,7 @@ def _opened(stored: Stored, site: Site) -> WithWants:
     folder = stored.git.folder
     mend_config(folder, site.hub.scratch)
     mend_head(folder, site.hub.scratch)
-    store = DiskObjectStore(str(folder / "objects"), loose_object_size_limit=_ANY_SIZE)
+    store = _PlainFiles(stored.git.objects)
     try:
         return WithWants(str(folder), bare=True, object_store=store)
     except _NOT_OURS as error:
@@ -165,6 +166,19 @@ def _opened(stored: Stored, site: Site) -> WithWants:
         _LOG.error("%s is a config that no repository can be read by: %s", folder / "config", error)
         what = f"{stored.repo} cannot be cloned: its config is one that the Hub cannot read"
         raise Refusal(503, f"{what}. Who runs the Hub may delete that file: a repository works without it") from error
+
+
+class _PlainFiles(DiskObjectStore):
+    """dulwich's way to the objects. It would wait for ever for what a pipe in the place of one has to say."""
+
+    def __init__(self, own: ObjectStore) -> None:
+        super().__init__(str(own.folder), loose_object_size_limit=_ANY_SIZE)
+        self._own = own
+
+    def _get_shafile_path(self, sha: ObjectID) -> str:
+        with suppress(FileNotFoundError):
+            self._own.open_loose(sha.decode()).close()
+        return super()._get_shafile_path(sha)
 
 
 def _inflated(text: bytes) -> bytes:

@@ -19,6 +19,7 @@ from dulwich.object_store import DiskObjectStore
 from dulwich.objects import Commit, ObjectID, ShaFile, Tag
 from dulwich.pack import PackData, PackFileDisappeared, PackInflater
 
+from hubkernels.host.files import open_regular
 from hubkernels.hub.local.answers import Refusal
 from hubkernels.hub.local.durable import make_folders, move, scratch_file, sync_all
 from hubkernels.hub.local.packs import NOT_A_PACK, inflate, read_packed
@@ -131,11 +132,23 @@ class ObjectStore:
         """The file that has an object, and where in a pack it begins. Raises KeyError."""
         for _ in range(_LOOKS):
             with contextlib.suppress(FileNotFoundError):
-                return self.path(oid).open("rb"), None
+                return self.open_loose(oid), None
             with contextlib.suppress(FileNotFoundError, PackFileDisappeared):
                 if found := self._open_packed(ObjectID(oid.encode())):
                     return found
         raise MissingObjectError(oid, self)
+
+    def open_loose(self, oid: str) -> BinaryIO:
+        """The file of an object. Raises FileNotFoundError where it has none, DamagedObjectError where that is none."""
+        path = self.path(oid)
+        try:
+            return open_regular(path)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            if path.is_file():  # the disk's failure
+                raise
+            raise DamagedObjectError(oid, self, "is no plain file") from error
 
     def _open_packed(self, oid: ObjectID) -> tuple[BinaryIO, int] | None:
         """A file of its own for each reader: the lock is for the indexes alone, not held while somebody reads."""
