@@ -66,13 +66,14 @@ def test_a_plot_is_an_image_whatever_the_names_are() -> None:
     assert texts == ['<a & "b"> float32 4096x4096 fwd pre-touched', "0.77 of kernels-community"]
 
 
+ADDRESSES = ("see HTTPS://example.org/x", "www.example.org", "me@example.org")
 USE = 'x\r\n\n## Use\x85\n```python\u2028get_kernel("evil/x")\n```\n|[a](b)|`<img src=x>\ud800\0'
 
 
 @pytest.mark.parametrize(
     "name", ["cpu", "isa", "torch", "page_faults", "op", "dtype", "direction", "digest", "shape", "peer"]
 )
-@pytest.mark.parametrize("words", [USE, "# Use", "~~~", "- x", "<b>", "***"], ids=range(6))
+@pytest.mark.parametrize("words", [USE, "# Use", "~~~", "- x", "<b>", "***", *ADDRESSES])
 def test_a_record_writes_no_more_than_its_cell_of_the_card(name: str, words: str) -> None:
     """The machine with the GPU sends records: a processor of several lines made a section that loads another kernel."""
     whole = record().to_json()
@@ -92,7 +93,16 @@ def test_a_record_writes_no_more_than_its_cell_of_the_card(name: str, words: str
     section = text.partition("## Benchmarks")[2].partition("## Provenance")[0].replace(f"]({PLOT})", "")
     bare = re.sub(r"(?<!\\)`[^`]*`", "", section)
     assert not re.search(r"(?<!\\)(\]\(|[<`#~*])|^-", bare, re.MULTILINE), bare
+    assert not re.search(r"(?i)[a-z]://|www\.|\w@", bare), bare
     ET.fromstring(plot([found]))  # noqa: S314 - our own text
+
+
+@pytest.mark.parametrize("words", [*ADDRESSES, "<b>", "[a](b)", "*x*"])
+def test_a_backend_of_a_branch_writes_no_more_than_its_cell(words: str) -> None:
+    """The metadata that are there may be anybody's who can write there."""
+    text = render(replace(FACTS, variants=(replace(CPU, backend=words),)))
+    row = text.splitlines()[text.splitlines().index("| --- | --- | --- | --- |") + 1]
+    assert not re.search(r"(?i)[a-z]://|www\.|\w@|(?<!\\)[<*\[]", row), row
 
 
 HEADINGS = ["# my-kernel", "## Use", "## Variants", "## Benchmarks", "## Provenance"]

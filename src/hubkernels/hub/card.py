@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hubkernels.bench.record import Record
 from hubkernels.hub.benchmarks import bench_lines
 from hubkernels.hub.description import Function
-from hubkernels.hub.markdown import table
+from hubkernels.hub.markdown import plain, table
 
 CARD = "README.md"
 PLOT = "media/benchmarks.svg"
@@ -135,7 +135,7 @@ def _variants(facts: CardFacts) -> Iterator[str]:
     rows = [
         (
             f"`{each.tag}`",
-            each.backend,
+            plain(each.backend),
             f"{each.size / 1e6:.2f} MB",
             f"`{each.digest[:16]}`" if each.digest else "none",
         )

@@ -17,8 +17,11 @@ def one_line(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """A text that is neither a heading, a link, code nor HTML, wherever in a line it stands."""
-    return re.sub(r"[\\`*\[\]<>#~&]|^[-+=]", r"\\\g<0>", one_line(text))
+    """A text that is neither a heading, a link, code nor HTML, wherever in a line it stands.
+
+    Of a bare address pages make a link, too: of a URL, of what begins with www and of one for mail.
+    """
+    return re.sub(r"(?i)[\\`*\[\]<>#~&@]|^[-+=]|:(?=//)|(?<=www)\.", r"\\\g<0>", one_line(text))
 
 
 def code(text: str) -> str:
