@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -246,6 +248,28 @@ def test_a_large_file_that_is_damaged_in_the_cache_is_fetched_anew(
     ran = site.cli("hub", "pull", tmp_path / "third")
     assert ran.code == 1, ran.err
     assert "it is so when it is fetched anew, too: ask who runs the Hub" in ran.err
+
+
+@pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # of the client, on upload
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo], ids=["folder", "pipe"])
+def test_what_is_no_file_in_the_cache_is_named(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], object]
+) -> None:
+    """A folder was an error without a way out, and a pipe was waited for, for ever."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
+    (tmp_path / "project").mkdir()
+    site = Site(serve(lfs="always"), tmp_path / "project")
+    commit = site.publish("org/base", answering(40))
+    assert site.cli("lock", "org/base@1").code == 0
+    assert site.cli("prefetch", "--lock", site.folder / "kernels.lock").code == 0
+    blob = (site.cached("org/base", commit) / "build/torch-cpu/data/table.bin").resolve()
+    blob.unlink()
+    make(blob)
+    ran = site.cli("hub", "pull", tmp_path / "other")
+    assert (ran.code, f"{blob} is no plain file" in ran.err, "delete it" in ran.err) == (3, True, True), ran.err
+    assert not (tmp_path / "other").exists()
+    shutil.rmtree(blob) if blob.is_dir() else blob.unlink()
+    assert site.cli("hub", "pull", tmp_path / "other").code == 0
 
 
 @pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")

@@ -171,23 +171,24 @@ class Remote:
 
     def path_of(self, commit: str, path: str) -> Path:
         """Where one file of a commit is in the Hub's cache; it is fetched where it is not there."""
-        kind, cache = self.repo_type, self._cache
-        return Path(
-            self._ask(
-                lambda: self._api.hf_hub_download(self.repo_id, path, revision=commit, repo_type=kind, cache_dir=cache)
-            )
-        )
+        return self._cached_file(commit, path, anew=False)
 
     def path_anew(self, commit: str, path: str) -> Path:
         """The same, fetched whatever is in the cache, which the client believes: a file there may be damaged."""
+        return self._cached_file(commit, path, anew=True)
+
+    def _cached_file(self, commit: str, path: str, *, anew: bool) -> Path:
+        """Raises EnvironmentLacksError where something else stands in its place: the client looks at names alone."""
         kind, cache = self.repo_type, self._cache
-        return Path(
-            self._ask(
-                lambda: self._api.hf_hub_download(
-                    self.repo_id, path, revision=commit, repo_type=kind, cache_dir=cache, force_download=True
-                )
+        found = self._ask(
+            lambda: self._api.hf_hub_download(
+                self.repo_id, path, revision=commit, repo_type=kind, cache_dir=cache, force_download=anew
             )
         )
+        place = Path(found).resolve()
+        if not place.is_file():
+            raise EnvironmentLacksError(Problem(f"{place} is no plain file", found, "delete it and try again"))
+        return Path(found)
 
     def is_private(self) -> bool:
         kind = self.repo_type
