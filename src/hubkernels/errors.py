@@ -71,6 +71,8 @@ class HubRefusedError(HubkernelsError):
 def combined(errors: Iterable[HubkernelsError]) -> HubkernelsError:
     """One error for several: the problems of all, each once, and the class with the highest exit code."""
     found = tuple(errors)
+    if len(found) == 1:
+        return found[0]
     worst = max(found, key=lambda error: error.exit_code)
     return type(worst)(*dict.fromkeys(problem for error in found for problem in error.problems))
 
@@ -80,7 +82,7 @@ def gathered(call: Callable[[Item], Found], items: Iterable[Item]) -> tuple[Foun
     tried = [_try(call, item) for item in items]
     errors = [each for each in tried if isinstance(each, HubkernelsError)]
     if errors:
-        raise errors[0] if len(errors) == 1 else combined(errors)
+        raise combined(errors)
     return tuple(each for each in tried if not isinstance(each, HubkernelsError))
 
 

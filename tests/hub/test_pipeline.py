@@ -14,7 +14,7 @@ from hubkernels.build.settings import Settings
 from hubkernels.check.verdict import Outcome, Subject, Verdict
 from hubkernels.config import load_project
 from hubkernels.errors import CheckFailedError, Problem
-from hubkernels.hub.prepare import Wishes
+from hubkernels.hub.prepare import Wishes, prepare
 from hubkernels.hub.records import digest_in, write_parity
 from hubkernels.hub.remote import Remote
 from hubkernels.model.artifact import records_of
@@ -133,8 +133,9 @@ def test_what_changes_after_the_last_gate_is_refused(root: Path, op: Path) -> No
 def test_what_changes_after_it_was_offered_is_not_read(root: Path, op: Path) -> None:
     asked = release(root, Asked())
     next(carry_out(asked))
-    (order,) = asked.orders(asked.subjects())
-    content = order.publication.files[f"build/{CPU}/op.py"]
+    (subject,) = asked.subjects()
+    publication, _ = prepare(asked.builder, subject.package, asked.wishes)
+    content = publication.files[f"build/{CPU}/op.py"]
     assert content.bytes == op.read_bytes()
     spoil(op)
     with pytest.raises(CheckFailedError, match=r"op\.py was changed while it was published"):

@@ -19,7 +19,7 @@ from hubkernels.cli.options import open_target
 from hubkernels.errors import InputError
 from hubkernels.hub.offer import read_offer
 from hubkernels.hub.prepare import Wishes, prepare
-from hubkernels.hub.refusals import local_reasons
+from hubkernels.hub.refusals import local_reasons, unfit
 from tests.conftest import Cli, Ran, environment
 from tests.hub.conftest import (
     CI,
@@ -439,10 +439,10 @@ def test_a_branch_that_clients_take_for_a_version_by_another_name_is_refused(
 ) -> None:
     """Of v01 the card was said to be left to a newer version, and there was none; the client loads it as version 1."""
     offered = read_offer({CPU: project / f"build/my-table/{CPU}"})
-    (problem,) = local_reasons(offered, branch, allow_dirty=True)
+    (problem,) = local_reasons(offered, branch)
     assert f"clients read the branch {branch} as version {version}" in problem.what
-    assert not local_reasons(offered, "v1", allow_dirty=True)
-    assert not local_reasons(offered, "v1-next", allow_dirty=True)
+    assert not local_reasons(offered, "v1")
+    assert not local_reasons(offered, "v1-next")
 
 
 def test_another_api_beside_a_variant_that_stays_is_refused(
@@ -462,6 +462,44 @@ def test_another_api_beside_a_variant_that_stays_is_refused(
     assert "raise general.version" in ran.err
     assert head(hub) == first["commit"]
     assert done(publish(hub, project, "--json"))["status"] == "uploaded", "every variant has it now"
+
+
+def test_all_there_is_against_it_is_told_at_once(serve: Serve, project: Path, publish: Publish, cli: Cli) -> None:
+    """What the Hub has against it was told when all else was mended."""
+    asked: list[str] = []
+
+    def wrap(app: Any) -> Any:  # noqa: ANN401 - an ASGI application
+        async def listen(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401
+            asked.append(f"{scope.get('method')} {scope.get('path')}")
+            await app(scope, receive, send)
+
+        return listen
+
+    hub = serve(wrap=wrap)
+    first = done(publish(hub, project, "--json"))
+    source = project / "torch-ext/my_table/__init__.py"
+    source.write_text(f"{source.read_text()}\n__all__ += []\n__all__ = ['answer']\n", encoding="utf-8")
+    assert cli("build", "--project", project, "--variant", CPU).code == 0
+    source.write_text(f"{source.read_text()}# newer\n", encoding="utf-8")
+    (project / "CARD.md").write_text("{{ nothing", encoding="utf-8")
+    asked.clear()
+    ran = publish(hub, project, "--variant", CPU, "--branch", "v1", token=READER)
+    assert ran.code == 4
+    told = (
+        f"built of files that are not committed: {CPU}",
+        "--allow-dirty",
+        "the token of reader is one to read with",
+        "--create-pr proposes a change",
+        f"build/{CUDA} stays as it is, and DATA is no longer in __all__",
+        "raise general.version",
+        "CARD.md",
+    )
+    assert [each for each in told if each not in ran.err] == [], ran.err
+    assert not [each for each in asked if not each.startswith(("GET", "HEAD"))]
+    assert head(hub) == first["commit"]
+    ran = publish(hub, project, "--variant", CPU, "--branch", "v2", token=READER)
+    assert "the branch v2 is for version 2" in ran.err
+    assert "the token of reader is one to read with" in ran.err
 
 
 def test_what_another_publishes_meanwhile_is_kept(serve: Serve, project: Path, publish: Publish) -> None:
@@ -850,7 +888,7 @@ def test_metadata_changed_by_hand_are_told_as_checks_tell_it(project: Path, key:
     artifact = project / f"build/my-table/{CPU}"
     file = artifact / "metadata.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), key: {"license": ["a"]}.get(key, 5)}), encoding="utf-8")
-    reasons = local_reasons(read_offer({CPU: artifact}), None, allow_dirty=True)
+    reasons = unfit(read_offer({CPU: artifact}))
     assert [each for each in reasons if key in each.what]
 
 

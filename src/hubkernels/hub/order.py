@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from hubkernels.build.pipeline import Builder
-from hubkernels.errors import CheckFailedError, EnvironmentLacksError, Problem, gathered
+from hubkernels.errors import (
+    CheckFailedError,
+    EnvironmentLacksError,
+    HubkernelsError,
+    HubRefusedError,
+    Problem,
+    combined,
+    gathered,
+)
 from hubkernels.host.git import git_state, why_no_state
 from hubkernels.hub.prepare import Wishes, prepare, refuse_shared_repository, repository_of
 from hubkernels.hub.publish import Publication, preview
@@ -37,15 +46,10 @@ class Order:
 
 
 def make_orders(builder: Builder, packages: Iterable[Package], wishes: Wishes, course: Course) -> tuple[Order, ...]:
-    """Asks no Hub. Raises whatever there is against publishing any of these, of all at once."""
+    """Sends nothing. Raises whatever there is against any of these, here or on the Hub by now, of all at once."""
     chosen = tuple(packages)
     refuse_shared_repository(chosen, wishes)
     return gathered(lambda package: _make(builder, package, wishes, course), chosen)
-
-
-def ask_ahead(orders: Iterable[Order]) -> None:
-    """Raises whatever the Hub has against any of these by now, of all at once. Sends nothing."""
-    gathered(_ask, orders)
 
 
 def untraced(orders: Iterable[Order]) -> tuple[Problem, ...]:
@@ -61,13 +65,13 @@ def untraced(orders: Iterable[Order]) -> tuple[Problem, ...]:
     return (Problem(what, str(root), "commit the sources to git and build again, then publish"),)
 
 
-def _refuse_unknown(builder: Builder, package: Package, publication: Publication) -> None:
+def _refuse_unknown(builder: Builder, package: Package, wishes: Wishes, publication: Publication) -> None:
     """Of what was built in a checkout whose git failed nobody knows whether it is committed.
 
     Raises EnvironmentLacksError where git fails still, CheckFailedError where it can be asked by now.
     """
     unknown = [each.tag for each in publication.variants if not each.traced]
-    if not unknown:
+    if wishes.allow_dirty or not unknown:
         return
     anyway = "and build again, or publish it all the same with --allow-dirty"
     if why := why_no_state(package.root, builder.environment):
@@ -77,18 +81,42 @@ def _refuse_unknown(builder: Builder, package: Package, publication: Publication
         raise CheckFailedError(Problem(what, str(package.root), f"look at `git status` {anyway}"))
 
 
-def _ask(order: Order) -> None:
-    if not (order.course.dry_run or order.publication.as_pull_request):
-        order.remote.insist_on_right()
-    preview(order.publication, order.remote)
+def _refuse(against: tuple[Problem, ...]) -> None:
+    if against:
+        raise CheckFailedError(*against)
+
+
+def _ask(package: Package, wishes: Wishes, course: Course, publication: Publication) -> None:
+    """Of a Hub that answers, whatever it has against it."""
+    remote = _remote_of(package, wishes)
+    right = () if course.dry_run or publication.as_pull_request else (remote.insist_on_right,)
+    refused: list[HubkernelsError] = []
+    for ask in (*right, lambda: preview(publication, remote)):
+        try:
+            ask()
+        except (CheckFailedError, HubRefusedError) as error:  # noqa: PERF203 - two questions
+            refused.append(error)
+    if refused:
+        raise combined(refused)
+
+
+def _card_of(package: Package, wishes: Wishes, course: Course, publication: Publication) -> Sheet | None:
+    """A proposal is on no branch yet, and the card tells of what is."""
+    has_card = course.with_card and not publication.as_pull_request
+    return prepare_card(package, publication, repository_of(package, wishes)) if has_card else None
+
+
+def _remote_of(package: Package, wishes: Wishes) -> Remote:
+    return Remote(repository_of(package, wishes), wishes.repo_type)
 
 
 def _make(builder: Builder, package: Package, wishes: Wishes, course: Course) -> Order:
-    """A proposal is on no branch yet, and the card tells of what is."""
-    publication = prepare(builder, package, wishes)
-    if not wishes.allow_dirty:
-        _refuse_unknown(builder, package, publication)
-    remote = Remote(repository_of(package, wishes), wishes.repo_type)
-    has_card = course.with_card and not publication.as_pull_request
-    card = prepare_card(package, publication, remote.repo_id) if has_card else None
-    return Order(builder, package, course, publication, remote, card)
+    publication, against = prepare(builder, package, wishes)
+    looks: tuple[Callable[[], Sheet | None], ...] = (
+        partial(_refuse, against),
+        partial(_refuse_unknown, builder, package, wishes, publication),
+        partial(_ask, package, wishes, course, publication),
+        partial(_card_of, package, wishes, course, publication),
+    )
+    *_, card = gathered(lambda look: look(), looks)
+    return Order(builder, package, course, publication, _remote_of(package, wishes), card)

@@ -15,7 +15,7 @@ from hubkernels.host.links import OWN_FILE, why_foreign
 from hubkernels.hub.offer import Content, Offered, read_offer
 from hubkernels.hub.publish import Publication
 from hubkernels.hub.records import records_to_send
-from hubkernels.hub.refusals import local_reasons
+from hubkernels.hub.refusals import dirty, local_reasons, unfit
 from hubkernels.hub.remote import RepoType
 from hubkernels.hub.sign import Signer
 from hubkernels.model.client import COMMIT, REPO_ID, REPO_RULE, is_branch
@@ -58,10 +58,10 @@ def refuse_shared_repository(packages: Sequence[Package], wishes: Wishes) -> Non
         raise InputError(Problem(f"--repo-id is for one package; there are {names}", hint="name one"))
 
 
-def prepare(builder: Builder, package: Package, wishes: Wishes) -> Publication:
-    """The artifacts as they are, with every reason against them. Builds nothing.
+def prepare(builder: Builder, package: Package, wishes: Wishes) -> tuple[Publication, tuple[Problem, ...]]:
+    """The artifacts as they are, and every reason against them that this machine tells. Builds nothing.
 
-    Raises InputError where nothing is built, CheckFailedError for artifacts that are not to be published.
+    Raises InputError where nothing is built, CheckFailedError for artifacts that no Hub can be asked about.
     """
     offered = read_offer(choose_built(builder.places.package(package.name), wishes.variants))
     branch = wishes.branch or package.branch
@@ -70,16 +70,15 @@ def prepare(builder: Builder, package: Package, wishes: Wishes) -> Publication:
     if branch is not None and _is_taken_for_another(branch):
         what = f"{branch} is no name for a branch: it is long, or reads as something else of git's"
         raise InputError(Problem(what, hint="leave --branch out"))
-    problems = list(local_reasons(offered, branch, allow_dirty=wishes.allow_dirty))
-    if not wishes.allow_dirty:
-        problems += _outdated(builder, package, offered)
-    problems += _strays(builder, package, offered)
-    if problems:
-        raise CheckFailedError(*problems)
+    against = () if wishes.allow_dirty else (*dirty(offered), *_outdated(builder, package, offered))
+    against = (*against, *_strays(builder, package, offered))
+    if wrong := tuple(unfit(offered)):
+        raise CheckFailedError(*wrong, *against)
     version = offered[0].metadata["version"]
     more = {**_benchmarks(package), **records_to_send(offered)}
     where = branch or f"v{version}"
-    return Publication(offered, where, more, wishes.private, wishes.as_pull_request, wishes.signer)
+    publication = Publication(offered, where, more, wishes.private, wishes.as_pull_request, wishes.signer)
+    return publication, (*local_reasons(offered, branch), *against)
 
 
 def _is_taken_for_another(branch: str) -> bool:

@@ -11,24 +11,19 @@ from hubkernels.hub.offer import Offered
 from hubkernels.model.client import COMMIT, LICENSES
 
 
-def local_reasons(offered: Sequence[Offered], branch: str | None, *, allow_dirty: bool) -> tuple[Problem, ...]:
-    """Every reason in the artifacts themselves. branch: the one that was asked for.
-
-    Of artifacts that are not as they should be, that alone: the other rules read what may be anything there.
-    """
-    if unfit := tuple(_unfit(offered)):
-        return unfit
+def local_reasons(offered: Sequence[Offered], branch: str | None) -> tuple[Problem, ...]:
+    """Every reason in the metadata of artifacts that are as they should be. branch: the one that was asked for."""
     rules: Iterable[Iterator[Problem]] = (
         _mixed(offered),
         _other_branch(offered, branch),
         _unpinned(offered),
         _unlicensed(offered),
-        iter(()) if allow_dirty else _dirty(offered),
     )
     return tuple(problem for rule in rules for problem in rule)
 
 
-def _unfit(offered: Iterable[Offered]) -> Iterator[Problem]:
+def unfit(offered: Iterable[Offered]) -> Iterator[Problem]:
+    """What is not as it should be. Where there is any, no other rule reads the metadata: they may be anything."""
     for each in offered:
         for violation in check_artifact(each.folder):
             yield Problem(str(violation), str(each.folder), "`kernel-builder build` makes it anew")
@@ -88,7 +83,7 @@ _COMMIT = (
 )
 
 
-def _dirty(offered: Iterable[Offered]) -> Iterator[Problem]:
+def dirty(offered: Iterable[Offered]) -> Iterator[Problem]:
     tags = [each.tag for each in offered if each.dirty]
     if tags:
         what = f"built of files that are not committed: {', '.join(tags)}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hubkernels.check.verdict import Subject, Verdict
-from hubkernels.hub.order import ask_ahead
 from hubkernels.release.gates import Gate
 from hubkernels.release.passed import artifacts_in
 from hubkernels.release.publishing import publish
@@ -38,7 +37,7 @@ def _look_ahead(release: Release) -> None:
     """What publishing would refuse at the end, an hour of gates later."""
     once = () if release.course.dry_run else ("--dry-run",)
     with stopping_at(PUBLISH, (), release.repeat_all(*once)):
-        ask_ahead(release.orders(release.subjects()))
+        release.orders(release.subjects())
 
 
 def _pass(release: Release, gate: Gate) -> Iterator[Taken]:
