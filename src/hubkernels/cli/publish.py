@@ -184,11 +184,8 @@ def _tell_published(done: Published) -> None:
         "uploaded": "published",
         "pull_request_created": f"proposed: {done.pull_request}",
     }
-    told = words[done.status]
-    if done.status == "no_changes" and done.pull_request:
-        told = f"nothing to propose: {done.pull_request} holds just this; where it was closed, reopen it"
     at = f" at {done.commit}" if done.commit else ""
-    say(f"{done.repo_id} {done.branch}{at}: {told}")
+    say(f"{done.repo_id} {done.branch}{at}: {words[done.status]}")
 
 
 def _nothing_back(done: Delivery) -> Problem:

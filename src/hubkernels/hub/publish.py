@@ -96,15 +96,13 @@ def preview(publication: Publication, remote: Remote) -> Published:
     """What `publish` would do."""
     look = _look(publication, remote)
     changes = _changes(publication, remote, look)
-    there = _there_already(publication, remote, look, changes)
-    return there or _published(publication, remote, "would_upload", look.head, look.head, changes)
+    before = None if look.new else look.head
+    return _published(publication, remote, "would_upload" if changes else "no_changes", before, before, changes)
 
 
 def _publish_once(publication: Publication, remote: Remote) -> Published:
     look = _look(publication, remote)
     changes = _changes(publication, remote, look)  # refuses before anything is made
-    if look.head is not None and (there := _there_already(publication, remote, look, changes)):
-        return there
     signatures = _signatures(publication, changes, {})  # who signs may refuse, too
     if look.head is None:
         _make_branch(publication, remote)
@@ -122,42 +120,6 @@ def _publish_once(publication: Publication, remote: Remote) -> Published:
         _refuse_incomplete(sent, remote, made.commit)
     status: Status = "pull_request_created" if pull_request else "uploaded"
     return _published(publication, remote, status, made.commit, look.head, changes, made)
-
-
-def _there_already(publication: Publication, remote: Remote, look: _Look, changes: Changes) -> Published | None:
-    """What to tell where nothing is to be sent: the branch holds just this, or a pull request would bring it there."""
-    if not changes:
-        return _published(publication, remote, "no_changes", look.head, look.head, changes)
-    if not (publication.as_pull_request and look.head):
-        return None
-    proposed = next(
-        (each for each in remote.pull_requests() if _brings(each, publication, remote, look, changes)), None
-    )
-    if proposed is None:
-        return None
-    nothing = Changes(added=(), changed=(), deleted=(), kept=tuple(sorted(publication.files)))
-    return _published(publication, remote, "no_changes", proposed.commit, look.head, nothing, proposed)
-
-
-def _brings(proposed: Committed, publication: Publication, remote: Remote, look: _Look, changes: Changes) -> bool:
-    """Whether its files are those of the branch with the changes. Signatures differ each time: a good one is enough."""
-    there, offered = remote.files(proposed.commit), publication.files
-    sent = {*changes.added, *changes.changed}
-    if there.keys() != (look.files.keys() - {*changes.deleted}) | sent:
-        return False
-    signatures = {signature_path(each): each for each in publication.variants}
-
-    def is_just(path: str, file: RemoteFile) -> bool:
-        if path not in sent:
-            return file == look.files[path]
-        if path in offered:
-            return file.holds(offered[path])
-        each = signatures[path]
-        return stays_signed(
-            each, each.stamped, there, publication.signer, lambda name: remote.read(proposed.commit, name)
-        )
-
-    return all(is_just(path, file) for path, file in there.items())
 
 
 def _signatures(publication: Publication, changes: Changes, there: Mapping[str, Content]) -> dict[str, Content]:

@@ -106,18 +106,6 @@ class Remote:
             raise
         return {branch.name: branch.target_commit for branch in found.branches}
 
-    def pull_requests(self) -> list[Committed]:
-        """Of a repository that is there, the newest first; closed ones, too: of a kernel the client tells no more."""
-        kind = self.repo_type
-        refs = self._ask(
-            lambda: self._api.list_repo_refs(self.repo_id, repo_type=kind, include_pull_requests=True)
-        ).pull_requests
-        found = {int(number): each for each in refs or () if (number := each.ref.rpartition("/")[2]).isdecimal()}
-        return [
-            Committed(found[number].target_commit, f"{self.url}/discussions/{number}")
-            for number in sorted(found, reverse=True)
-        ]
-
     def commit_of(self, revision: str) -> str:
         """The commit of a branch, a tag or a commit, in full."""
         kind = self.repo_type
