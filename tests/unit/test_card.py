@@ -66,7 +66,16 @@ def test_a_plot_is_an_image_whatever_the_names_are() -> None:
     assert texts == ['<a & "b"> float32 4096x4096 fwd pre-touched', "0.77 of kernels-community"]
 
 
-ADDRESSES = ("see HTTPS://example.org/x", "www.example.org", "me@example.org")
+ADDRESSES = (
+    "see HTTPS://example.org/x",
+    "www.example.org",
+    "me@example.org",
+    "mailto:me@example.org",
+    "xmpp:me@example.org",
+)
+BREAK = "@<!-- -->"
+"""Without it an `@` is found after escapes are resolved."""
+
 USE = 'x\r\n\n## Use\x85\n```python\u2028get_kernel("evil/x")\n```\n|[a](b)|`<img src=x>\ud800\0'
 
 
@@ -92,8 +101,9 @@ def test_a_record_writes_no_more_than_its_cell_of_the_card(name: str, words: str
     assert len(re.split(r"(?<!\\)\|", row)) == 10
     section = text.partition("## Benchmarks")[2].partition("## Provenance")[0].replace(f"]({PLOT})", "")
     bare = re.sub(r"(?<!\\)`[^`]*`", "", section)
+    bare = bare.replace(BREAK, "")
     assert not re.search(r"(?<!\\)(\]\(|[<`#~*])|^-", bare, re.MULTILINE), bare
-    assert not re.search(r"(?i)[a-z]://|www\.|\w@", bare), bare
+    assert not re.search(r"(?i)[a-z]://|www\.|@", bare), bare
     ET.fromstring(plot([found]))  # noqa: S314 - our own text
 
 
@@ -101,8 +111,8 @@ def test_a_record_writes_no_more_than_its_cell_of_the_card(name: str, words: str
 def test_a_backend_of_a_branch_writes_no_more_than_its_cell(words: str) -> None:
     """The metadata that are there may be anybody's who can write there."""
     text = render(replace(FACTS, variants=(replace(CPU, backend=words),)))
-    row = text.splitlines()[text.splitlines().index("| --- | --- | --- | --- |") + 1]
-    assert not re.search(r"(?i)[a-z]://|www\.|\w@|(?<!\\)[<*\[]", row), row
+    row = text.splitlines()[text.splitlines().index("| --- | --- | --- | --- |") + 1].replace(BREAK, "")
+    assert not re.search(r"(?i)[a-z]://|www\.|@|(?<!\\)[<*\[]", row), row
 
 
 HEADINGS = ["# my-kernel", "## Use", "## Variants", "## Benchmarks", "## Provenance"]

@@ -19,9 +19,11 @@ def one_line(text: str) -> str:
 def plain(text: str) -> str:
     """A text that is neither a heading, a link, code nor HTML, wherever in a line it stands.
 
-    Of a bare address pages make a link, too: of a URL, of what begins with www and of one for mail.
+    Of a bare address pages make a link, too: of a URL, of what begins with www and of one for mail. The last are looked
+    for after escapes and entities are resolved, so a comment, which nobody sees or copies, parts them.
     """
-    return re.sub(r"(?i)[\\`*\[\]<>#~&@]|^[-+=]|:(?=//)|(?<=www)\.", r"\\\g<0>", one_line(text))
+    escaped = re.sub(r"(?i)[\\`*\[\]<>#~&]|^[-+=]|:(?=//)|(?<=www)\.", r"\\\g<0>", one_line(text))
+    return escaped.replace("@", "@<!-- -->")
 
 
 def code(text: str) -> str:
