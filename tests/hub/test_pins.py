@@ -554,6 +554,37 @@ def test_the_loader_and_the_verbs_name_one_way_out_of_one_refusal(site: Site, to
         assert UNSEEN in said
 
 
+@pytest.mark.parametrize(
+    ("token", "hint"),
+    [
+        ("", "no token was sent, and that may take one: `hf auth login`, or HF_TOKEN"),
+        (READER, "the token may not do that: ask an owner of the organization for the right"),
+    ],
+    ids=["no token", "token"],
+)
+def test_who_reads_what_is_forbidden_is_told_of_the_token_and_no_option_of_publish(
+    serve: Serve, tmp_path: Path, token: str, hint: str
+) -> None:
+    def wrap(app: Any) -> Any:  # noqa: ANN401 - an ASGI application
+        async def forbid(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401
+            if scope["type"] != "http":
+                await app(scope, receive, send)
+                return
+            await send({"type": "http.response.start", "status": 403, "headers": [(b"content-length", b"0")]})
+            await send({"type": "http.response.body", "body": b""})
+
+        return forbid
+
+    (tmp_path / "project").mkdir()
+    site = Site(serve(wrap=wrap), tmp_path / "project")
+    load = "import hubkernels.runtime; hubkernels.runtime.get_kernel('org/base', version=1, trust_remote_code=True)"
+    online = {"HF_ENDPOINT": site.hub.url, "HF_HUB_OFFLINE": "0", "HF_TOKEN": token}
+    for said in (site.cli("lock", "org/base@1", HF_TOKEN=token).err, offline(site, load, **online).err):
+        assert "refused (403)" in said
+        assert hint in said
+        assert "--create-pr" not in said
+
+
 def test_kernels_are_prefetched_without_a_lock(site: Site) -> None:
     commit = site.publish("org/base", answering(40))
     ran = site.cli("prefetch", f"org/base@{commit}", "--json")

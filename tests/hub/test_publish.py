@@ -284,6 +284,42 @@ def test_who_may_not_write_is_told_the_way_out(
     assert "hint: " in ran.err
 
 
+def test_the_variable_that_keeps_a_token_back_is_named(serve: Serve, project: Path, publish: Publish) -> None:
+    """There was one, and the hint was to get one."""
+    ran = publish(serve(), project, HF_HUB_DISABLE_IMPLICIT_TOKEN="1")  # noqa: S106 - a switch
+    assert ran.code == 4
+    assert "there is no token to write with" in ran.err
+    assert "hint: HF_HUB_DISABLE_IMPLICIT_TOKEN is set" in ran.err
+    assert "hf auth login" not in ran.err
+
+
+@pytest.mark.parametrize("words", [(), ("--create-pr",)], ids=["write", "propose"])
+def test_a_commit_that_is_forbidden_has_the_way_out_of_who_writes(
+    serve: Serve, project: Path, publish: Publish, cli: Cli, words: tuple[str, ...]
+) -> None:
+    """The Hub tells of some tokens at the commit only. A proposal is the way out of what is none."""
+
+    def wrap(app: Any) -> Any:  # noqa: ANN401 - an ASGI application
+        async def forbid(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401
+            if "/commit/" in scope.get("path", "") and (project / "forbidden").exists():
+                await send({"type": "http.response.start", "status": 403, "headers": [(b"content-length", b"0")]})
+                await send({"type": "http.response.body", "body": b""})
+            else:
+                await app(scope, receive, send)
+
+        return forbid
+
+    hub = serve(wrap=wrap)
+    done(publish(hub, project, "--json"))
+    change(project, cli)
+    (project / "forbidden").touch()
+    ran = publish(hub, project, "--allow-dirty", *words)
+    assert ran.code == 4
+    assert "the Hub refused (403)" in ran.err
+    assert "ask an owner of the organization for the right" in ran.err
+    assert ("--create-pr proposes the change" in ran.err) == (not words)
+
+
 def test_a_hub_that_is_not_there_is_an_error_of_the_environment(project: Path, publish: Publish, serve: Serve) -> None:
     hub = serve()
     ran = publish(hub, project, HF_ENDPOINT="http://127.0.0.1:9")
@@ -469,7 +505,7 @@ def test_all_there_is_against_it_is_told_at_once(serve: Serve, project: Path, pu
         f"built of files that are not committed: {CPU}",
         "--allow-dirty",
         "the token of reader is one to read with",
-        "--create-pr proposes a change",
+        "--create-pr proposes the change",
         f"build/{CUDA} stays as it is, and DATA is no longer in __all__",
         "raise general.version",
         "CARD.md",

@@ -18,7 +18,7 @@ from hubkernels.errors import (
 )
 from hubkernels.host.git import git_state, why_no_state
 from hubkernels.hub.prepare import Wishes, prepare, refuse_shared_repository, repository_of
-from hubkernels.hub.publish import Publication, preview
+from hubkernels.hub.publish import Publication, or_proposed, preview
 from hubkernels.hub.remote import Remote
 from hubkernels.hub.show import Sheet, prepare_card
 from hubkernels.model.project import Package
@@ -86,10 +86,15 @@ def _refuse(against: tuple[Problem, ...]) -> None:
         raise CheckFailedError(*against)
 
 
+def _insist_on_right(remote: Remote) -> None:
+    with or_proposed():
+        remote.insist_on_right()
+
+
 def _ask(package: Package, wishes: Wishes, course: Course, publication: Publication) -> None:
     """Of a Hub that answers, whatever it has against it."""
     remote = _remote_of(package, wishes)
-    right = () if course.dry_run or publication.as_pull_request else (remote.insist_on_right,)
+    right = () if course.dry_run or publication.as_pull_request else (partial(_insist_on_right, remote),)
     refused: list[HubkernelsError] = []
     for ask in (*right, lambda: preview(publication, remote)):
         try:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -12,7 +13,7 @@ from hubkernels.hub.changes import Changes, RemoteFile, compare
 from hubkernels.hub.offer import BUILD, Content, Offered, held_still
 from hubkernels.hub.promises import refuse_broken_promises
 from hubkernels.hub.records import RECORDS, belongs_to, digest_of
-from hubkernels.hub.remote import Committed, RaceLostError, Remote, start_again
+from hubkernels.hub.remote import Committed, ForbiddenError, RaceLostError, Remote, start_again
 from hubkernels.hub.sign import Read, Signer, signature_path, signed, stays_signed, with_signatures
 from hubkernels.hub.variant_metadata import sources_of
 from hubkernels.model.digest import METADATA
@@ -100,6 +101,16 @@ def preview(publication: Publication, remote: Remote) -> Published:
     return _published(publication, remote, "would_upload" if changes else "no_changes", before, before, changes)
 
 
+@contextmanager
+def or_proposed() -> Iterator[None]:
+    """Who may not write on a branch may propose what would be written: the way out of that refusal says so."""
+    try:
+        yield
+    except ForbiddenError as error:
+        told = (replace(each, hint=f"{each.hint}; --create-pr proposes the change") for each in error.problems)
+        raise ForbiddenError(*told) from error
+
+
 def _publish_once(publication: Publication, remote: Remote) -> Published:
     look = _look(publication, remote)
     changes = _changes(publication, remote, look)  # refuses before anything is made
@@ -116,7 +127,8 @@ def _publish_once(publication: Publication, remote: Remote) -> Published:
     message = f"Publish {', '.join(each.tag for each in publication.variants)}"
     files = publication.files | _signatures(publication, changes, signatures)
     with held_still({path: files[path] for path in (*changes.added, *changes.changed)}) as sent:
-        made = remote.commit(publication.branch, look.head, message, sent, changes, as_pull_request=pull_request)
+        with nullcontext() if pull_request else or_proposed():
+            made = remote.commit(publication.branch, look.head, message, sent, changes, as_pull_request=pull_request)
         _refuse_incomplete(sent, remote, made.commit)
     status: Status = "pull_request_created" if pull_request else "uploaded"
     return _published(publication, remote, status, made.commit, look.head, changes, made)

@@ -18,10 +18,10 @@ from hubkernels.host.files import read_errors
 from hubkernels.host.token import insist_on_token
 from hubkernels.hub.changes import Changes, RemoteFile
 from hubkernels.hub.offer import Content
-from hubkernels.hub.token import hub_token
+from hubkernels.hub.token import hub_token, way_to_write
 from hubkernels.hub.waiting import PATIENCE, GaveUpError, bound_waiting, endpoint_errors
 from hubkernels.model.client import spelled_alike
-from hubkernels.model.refused import FORBIDDEN, LOG_IN, way_out
+from hubkernels.model.refused import FORBIDDEN, way_out
 
 if TYPE_CHECKING:
     from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationCopy, CommitOperationDelete, HfApi
@@ -31,7 +31,7 @@ Answer = TypeVar("Answer")
 RepoType = Literal["kernel", "model"]
 
 STALE_PARENT = 412
-_NOBODY, _NO_ORGANIZATION = 401, 404
+_NOBODY, _MAY_NOT, _NO_ORGANIZATION = 401, 403, 404
 _BUSY = frozenset({429, 500, 502, 503, 504})
 _NOT_TAKEN = frozenset({429, 503})
 """Of these, what a Hub answers before it does anything: with the others what was asked for may be done."""
@@ -45,6 +45,10 @@ _LONGEST_S = 30.0
 
 class RaceLostError(HubRefusedError):
     """The branch moved between the look at it and the commit."""
+
+
+class ForbiddenError(HubRefusedError):
+    """Who asks may not do that there."""
 
 
 def start_again(attempt: Callable[[], Answer], tries: int = 3) -> Answer:
@@ -128,12 +132,12 @@ class Remote:
         return getattr(owner, "trustedKernelPublisher", False) is True
 
     def insist_on_right(self) -> None:
-        """Raises HubRefusedError where there is no token, or one that plainly may not write there.
+        """Raises HubRefusedError where there is no token, ForbiddenError for one that plainly may not write there.
 
         Of one that may write some repositories of an owner, the Hub tells at the first of them.
         """
         if not (self._api.token or hub_token()):
-            raise HubRefusedError(Problem("there is no token to write with", self.url, LOG_IN))
+            raise HubRefusedError(Problem("there is no token to write with", self.url, way_to_write()))
         try:
             who = self._ask(self._api.whoami)
         except HubRefusedError as error:
@@ -141,7 +145,7 @@ class Remote:
                 raise
             return
         if why := why_not_writing(who, self.repo_id.partition("/")[0]):
-            raise HubRefusedError(Problem(why, self.url, FORBIDDEN))
+            raise ForbiddenError(Problem(why, self.url, FORBIDDEN))
 
     def create(self, *, private: bool) -> None:
         kind, hidden = self.repo_type, private or None
@@ -306,7 +310,8 @@ class Remote:
             return RaceLostError(Problem(what, self.url, "publish again: it starts from what is there now"))
         hint = way_out(status, token_was_sent=_sent_a_token(error))
         hint = hint or "try again; where it persists, ask who runs the Hub"
-        return HubRefusedError(Problem(f"the Hub refused ({status}): {said}", self.url, hint))
+        kind = ForbiddenError if status == _MAY_NOT else HubRefusedError
+        return kind(Problem(f"the Hub refused ({status}): {said}", self.url, hint))
 
 
 def why_not_writing(who: object, owner: str) -> str | None:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from hubkernels.host.token import insist_on_token, read_token
+from hubkernels.model.refused import LOG_IN
 
 
 def hub_token() -> str | None:
@@ -19,3 +20,12 @@ def hub_token() -> str | None:
         return None
     read_token(os.environ, Path(constants.HF_TOKEN_PATH))
     return insist_on_token(get_token() or "", "HF_TOKEN")
+
+
+def way_to_write() -> str:
+    """What to do where there is no token to write with."""
+    from huggingface_hub import constants  # noqa: PLC0415 - an extra
+
+    if constants.HF_HUB_DISABLE_IMPLICIT_TOKEN:
+        return "HF_HUB_DISABLE_IMPLICIT_TOKEN is set, so that none is sent: unset it"
+    return f"{LOG_IN}: one with write access"
