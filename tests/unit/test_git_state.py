@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,51 @@ def test_what_git_was_told_to_overlook_counts_as_it_is_on_the_disk(
     assert is_dirty(checkout), "it is gone"
     changed.write_bytes(before)
     assert not is_dirty(checkout), "as it was"
+
+
+@pytest.mark.parametrize("setting", ["core.trustctime=false", "core.checkStat=minimal"])
+def test_a_file_that_was_changed_with_its_size_and_time_put_back_counts(checkout: Path, setting: str) -> None:
+    git(checkout, "config", *setting.split("="))
+    changed = checkout / "package/op.py"
+    os.utime(changed, (1, 1))
+    git(checkout, "status")
+    while int(time.time()) == int(changed.stat().st_ctime):  # git looks at its seconds
+        time.sleep(0.05)
+    changed.write_text("OP = 2\n", encoding="utf-8")
+    os.utime(changed, (1, 1))
+    assert is_dirty(checkout)
+
+
+def test_what_stands_in_for_a_commit_is_not_that_commit(checkout: Path) -> None:
+    """`git replace`: the commit that was named had another content for everybody else."""
+    named = git(checkout, "rev-parse", "HEAD").strip()
+    (checkout / "package/op.py").write_text("OP = 2\n", encoding="utf-8")
+    commit(checkout)
+    git(checkout, "replace", named, "HEAD")
+    git(checkout, "reset", "-q", "--soft", named)
+    assert git(checkout, "status", "--porcelain") == ""
+    assert is_dirty(checkout)
+
+
+def test_an_empty_folder_is_no_repository_for_its_name(checkout: Path) -> None:
+    """git passes it over; it made all that is committed beside it uncommitted."""
+    (checkout / "package/.git").mkdir()
+    assert not is_dirty(checkout)
+    (checkout / "package/op.py").write_text("OP = 2\n", encoding="utf-8")
+    assert is_dirty(checkout)
+
+
+def test_a_temporary_folder_is_made_only_for_what_git_was_told_to_overlook(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without one it was FileNotFoundError."""
+    monkeypatch.setattr("tempfile.tempdir", str(checkout / "gone"))
+    assert not is_dirty(checkout)
+    git(checkout, "update-index", "--skip-worktree", "package/op.py")
+    assert git_state(checkout / "package", ALONE) is None
+    why = str(why_no_state(checkout / "package", ALONE))
+    assert "no temporary folder can be made: No such file or directory" in why
+    assert "hint: TMPDIR" in why
 
 
 def test_a_state_leaves_what_git_was_told_as_it_was(checkout: Path) -> None:

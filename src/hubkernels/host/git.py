@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,6 +21,8 @@ _IGNORED = "!!"
 _SUBMODULE = "160000"
 _ALL = ("--untracked-files=normal", "--ignore-submodules=none", "--ignored=matching")
 """Whatever the user's own configuration leaves out of a status."""
+_AS_ON_DISK = ("-c", "core.fsmonitor=false", "-c", "core.trustctime=true", "-c", "core.checkStat=default")
+"""Whatever it has git not look at in a file. The executable bit is left to it: a disk may have none."""
 _OF_A_HOOK = frozenset(
     f"GIT_{name}" for name in ("DIR", "WORK_TREE", "INDEX_FILE", "PREFIX", "COMMON_DIR", "OBJECT_DIRECTORY")
 )
@@ -77,12 +80,11 @@ def _state(top: Path, environment: Mapping[str, str]) -> tuple[str, list[tuple[s
     commit = _told(top, environment, "rev-parse", "HEAD").strip()
     listed = _told(top, environment, "ls-files", "-v", "--stage", "-z").split("\0")
     tracked = [(*facts.split(" ")[:2], name) for facts, _, name in (each.partition("\t") for each in listed if each)]
-    with TemporaryDirectory() as made:
-        index = {}
-        if any(letter == "S" or letter.islower() for letter, _, _ in tracked):
-            # Git was told to overlook these files, changed or not. An index made of the commit says so of none.
-            index["GIT_INDEX_FILE"] = f"{made}/index"
-            _told(top, environment, "read-tree", commit, **index)
+    overlooks = any(letter == "S" or letter.islower() for letter, _, _ in tracked)
+    told: AbstractContextManager[dict[str, str]] = (
+        _fresh_index(top, environment, commit) if overlooks else nullcontext({})
+    )
+    with told as index:
         status = _told(top, environment, "status", "--porcelain", "-z", "--no-renames", *_ALL, **index)
     entries = [(entry[:2], os.path.join(top, entry[3:])) for entry in status.split("\0") if entry]  # noqa: PTH118 - keeps the slash
     for _, mode, name in tracked:
@@ -91,9 +93,24 @@ def _state(top: Path, environment: Mapping[str, str]) -> tuple[str, list[tuple[s
     return commit, entries
 
 
+@contextmanager
+def _fresh_index(top: Path, environment: Mapping[str, str], commit: str) -> Iterator[dict[str, str]]:
+    """The variable of an index that is made of a commit, in which git is told of no file to overlook it."""
+    try:
+        scratch = TemporaryDirectory()
+    except OSError as error:
+        what = f"no temporary folder can be made: {error.strerror or error}"
+        raise EnvironmentLacksError(Problem(what, error.filename, "TMPDIR names another place")) from error
+    with scratch as made:
+        index = {"GIT_INDEX_FILE": f"{made}/index"}
+        _told(top, environment, "read-tree", commit, **index)
+        yield index
+
+
 def _told(top: Path, environment: Mapping[str, str], *words: str, **variables: str) -> str:
     """What git prints of a checkout as it is on the disk, wherever else its configuration lets git look."""
-    done = _git(top, environment, "-c", "core.fsmonitor=false", *words, GIT_WORK_TREE=str(top), **variables)
+    own = {"GIT_WORK_TREE": str(top), "GIT_NO_REPLACE_OBJECTS": "1"}
+    done = _git(top, environment, *_AS_ON_DISK, *words, **own, **variables)
     if done.status:
         said = done.errors.strip().partition("\n\n")[0]  # what follows is a way out
         raise EnvironmentLacksError(

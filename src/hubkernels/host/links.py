@@ -23,7 +23,18 @@ def why_foreign(path: Path, root: Path) -> str | None:
 
 def checkout_above(folder: Path) -> Path | None:
     """The top of the git checkout that a folder is in, as its path has it, without links; None outside of one."""
-    return next((way for way in (folder, *folder.parents) if os.path.lexists(way / ".git")), None)
+    return next((way for way in (folder, *folder.parents) if _is_of_git(way / ".git")), None)
+
+
+def _is_of_git(place: Path) -> bool:
+    """Whether a ``.git`` makes a checkout. git passes over a folder that is none of its own, such as an empty one.
+
+    What is damaged, or cannot be read, counts: it is for git to say so.
+    """
+    try:
+        return not {"HEAD", "objects", "refs"}.isdisjoint(each.name for each in place.iterdir())
+    except OSError:  # a file: it names the folder
+        return os.path.lexists(place)
 
 
 def _top(root: Path) -> Path:
