@@ -110,6 +110,22 @@ def test_a_link_of_refs_that_leads_nowhere_is_named_and_hides_no_other_repositor
     assert cloned(hub, tmp_path / "clone") == ""
 
 
+def test_a_link_of_a_branch_s_folder_that_leads_nowhere_is_damage_and_a_branch_of_its_name_is_none(hub: Served) -> None:
+    """Of feature/x a Hub said that it never was, or that it clashes with another."""
+    assert hub.ask("POST", f"{API}/branch/feature%2Fx", {}, OWNER).status == 200
+    leading_nowhere(hub.git() / "refs/heads/feature")
+    asked = (
+        hub.ask("GET", f"{API}/revision/feature%2Fx"),
+        hub.ask("POST", f"{API}/branch/feature%2Fx", {}, OWNER),
+        hub.ask("POST", f"{API}/branch/feature%2Fy", {}, OWNER),
+    )
+    for answer in asked:
+        assert answer.status == 503, answer
+        assert "refs/heads/feature of this repository is damaged" in answer.json()["error"]
+    assert hub.ask("GET", f"{API}/revision/v1%2Fx").status == 404
+    assert hub.ask("POST", f"{API}/branch/v1%2Fx", {}, OWNER).status == 409
+
+
 def without(path: Path) -> None:
     path.unlink()
 

@@ -25,6 +25,8 @@ _LOG = logging.getLogger(__name__)
 KINDS = ("refs/heads/", "refs/tags/", "refs/pr/")
 """What the names of refs that are served begin with."""
 
+_KIND_PARTS = 2
+
 _PACKED = "packed-refs"
 _LOCK = ".lock"
 _LOCK_MODE = 0o444  # given when the file is made, so there is no moment when it could be git's, whose are writable
@@ -84,10 +86,15 @@ class Refs:
         return oid
 
     def _insist_on_folders(self, name: str) -> None:
-        """Raises DamagedRefError where refs of a kind cannot be looked for: a link may lead to a disk that is gone."""
-        top, kind = name.split("/")[:2]
-        for path in (self.folder / top, self.folder / top / kind):
-            if os.path.lexists(path) and not path.is_dir():
+        """Raises DamagedRefError where a ref cannot be looked for: a link may lead to a disk that is gone.
+
+        Below the folder of its kind a file is another ref.
+        """
+        path = self.folder
+        for depth, part in enumerate(name.split("/")[:-1]):
+            path /= part
+            is_ref_of_its_own = depth >= _KIND_PARTS and path.is_file()
+            if os.path.lexists(path) and not (path.is_dir() or is_ref_of_its_own):
                 raise DamagedRefError(path, self.folder, "is no folder", "mend the link, where it is one")
 
     def below(self, prefix: str) -> dict[str, str]:
