@@ -432,19 +432,23 @@ def test_a_newer_contract_is_the_client_s_to_load(hub: Machine, monkeypatch: pyt
     assert "requires kernels>=99.0.0" in ran.err
 
 
+EMPTY = dict.fromkeys(("load", "resolver", "validate", "variants"), "")
+OTHER_LOAD = "class KernelDependency: pass\ndef revision_or_version(**_): pass\n"
+
+
 @pytest.mark.parametrize(
     ("modules", "lacks"),
-    [((), "cannot import name"), (("load", "resolver", "validate", "variants"), "has no attribute")],
-    ids=["without the modules", "without what is in them"],
+    [({}, "cannot import name"), (EMPTY, "has no attribute"), (EMPTY | {"load": OTHER_LOAD}, "takes no arguments")],
+    ids=["without the modules", "without what is in them", "with another form of it"],
 )
 def test_a_client_that_has_another_inside_is_told(
-    hub: Machine, tmp_path: Path, modules: tuple[str, ...], lacks: str
+    hub: Machine, tmp_path: Path, modules: dict[str, str], lacks: str
 ) -> None:
     """An ImportError of Python's, without a way out, was all that was said."""
     commit = hub.publish(40, metadata={"kernels-minver": "99.0.0"})
     (tmp_path / "other/kernels").mkdir(parents=True)
-    for name in ("__init__", *modules):
-        (tmp_path / f"other/kernels/{name}.py").touch()
+    for name, content in {"__init__": "", **modules}.items():
+        (tmp_path / f"other/kernels/{name}.py").write_text(content, encoding="utf-8")
     path = os.pathsep.join((str(tmp_path / "other"), *sys.path))
     ran = hub.load(LOAD.format(how=PINNED), "org/my-kernel", commit, PYTHONPATH=path)
     assert "EnvironmentLacksError: the stock client is of a release that no kernel can be handed to" in ran.err

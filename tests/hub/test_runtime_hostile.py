@@ -320,6 +320,23 @@ def test_a_redirection_leads_to_no_other_kind_of_place(
         load(revision=pin)
 
 
+def test_what_another_place_refuses_is_not_about_the_token_which_it_never_got(
+    hub: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pin = hub.publish(40)
+    elsewhere = hub.hub.url.replace("127.0.0.1", "localhost")
+
+    def away(path: str, _: int, body: bytes) -> tuple[int, bytes, dict[str, str]] | None:
+        if path == "/elsewhere":
+            return 401, b"", {}
+        return (302, body, {"location": f"{elsewhere}/elsewhere"}) if "/resolve/" in path else None
+
+    hub.change.append(away)
+    with hub.here(monkeypatch) as load, pytest.raises(HubRefusedError, match=r"refused \(401\)") as caught:
+        load(revision=pin)
+    assert "What is not public takes a token" in str(caught.value.problems[0].hint)
+
+
 @pytest.mark.parametrize("body", [b"", b"[]", b"null", b"{", b'{"branches": 5}', b'[{"path": 1}]', b"[" * 100_000])
 def test_nonsense_is_refused_and_no_bug(hub: Machine, monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
     pin = hub.publish(40)

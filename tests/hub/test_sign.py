@@ -344,7 +344,11 @@ trust-root = "root.json"
 )
 def test_the_issuer_tells_whose_repository_a_short_name_is(tmp_path: Path, issuer: str, server: str) -> None:
     from hubkernels.hub.sign_policy import read_policy  # noqa: PLC0415
+    from hubkernels.hub.sign_trust import server_of  # noqa: PLC0415
 
+    assert server_of(f"{issuer}.evil") == (server if issuer.endswith("/company") else None), (
+        "a name is not its beginning"
+    )
     text = f'[[workflow]]\nrepository = "org/kernels"\nworkflow = "a.yaml@refs/heads/main"\nissuer = "{issuer}"\n'
     (tmp_path / "policy.toml").write_text(text, encoding="utf-8")
     (found,) = read_policy(tmp_path / "policy.toml").workflows

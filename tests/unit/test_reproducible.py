@@ -104,12 +104,24 @@ def test_a_file_that_there_is_no_room_for_is_named(tmp_path: Path) -> None:
         *((code, None) for code in (errno.EACCES, errno.EIO, errno.EMFILE)),
     ],
 )
-def test_room_is_asked_for_where_there_is_none_alone(tmp_path: Path, code: int, hint: str | None) -> None:
+def test_room_is_asked_for_where_there_is_none_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, hint: str | None
+) -> None:
     """A file that may not be read was told as a full disk."""
     with pytest.raises(EnvironmentLacksError) as caught, _scratch():
-        raise OSError(code, os.strerror(code), str(tmp_path / "x"))
+        raise OSError(code, os.strerror(code), str(tmp_path / "from"), None, str(tmp_path / "x"))
     problem = Problem(f"cannot build a second time: {os.strerror(code)}", str(tmp_path / "x"), hint)
     assert caught.value.problems == (problem,)
+    root = write(tmp_path / "project", "build.toml")
+    (root / "link").symlink_to("build.toml")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr("os.symlink", refuse)
+    with pytest.raises(EnvironmentLacksError, match=f"cannot copy .*/link: .*{os.strerror(code)}") as caught:
+        copy_sources(root, tmp_path / "copy")
+    assert caught.value.problems[0].hint == hint
 
 
 def test_what_cannot_be_copied_is_no_lack_of_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
