@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -459,6 +460,48 @@ def test_a_branch_that_clients_take_for_a_version_by_another_name_is_refused(
     assert f"clients read the branch {branch} as version {version}" in problem.what
     assert not local_reasons(offered, "v1")
     assert not local_reasons(offered, "v1-next")
+
+
+@pytest.mark.parametrize(
+    ("changed", "whats"),
+    [
+        (
+            {"license": "No-Such-1.0", "version": 2},
+            (
+                f"the variants differ in their version: {CPU} has 1, {CUDA} has 2",
+                f"the variants differ in their license: {CPU} has Apache-2.0, {CUDA} has No-Such-1.0",
+                "the Hub knows no license No-Such-1.0",
+            ),
+        ),
+        ({"name": "other"}, (f"the variants differ in their name: {CPU} has my-table, {CUDA} has other",)),
+        (
+            {"kernel-depends": [{"repo-id": "org/base", "version": 1}]},
+            ("kernel-depends takes org/base at version 1, which can move",),
+        ),
+        (
+            {"kernel-depends": [{"repo-id": "org/base", "revision": "a" * 39}]},
+            (f"kernel-depends takes org/base at {'a' * 39}, which can move",),
+        ),
+        ({"kernel-depends": [{"repo-id": "org/base", "revision": "a" * 40}], "license": "apache-2.0"}, None),
+    ],
+    ids=["version and licence", "name", "a version", "short", "pinned"],
+)
+def test_what_metadata_have_against_them_is_told(
+    project: Path, changed: dict[str, Any], whats: tuple[str, ...] | None
+) -> None:
+    cpu, cuda = read_offer({tag: project / f"build/my-table/{tag}" for tag in (CPU, CUDA)})
+    if whats is None:
+        assert not local_reasons([replace(cuda, own=json.dumps({**cuda.metadata, **changed}).encode())], None)
+        return
+    found = local_reasons([cpu, replace(cuda, own=json.dumps({**cuda.metadata, **changed}).encode())], None)
+    assert tuple(each.what for each in found) == whats
+    assert all(each.hint for each in found)
+
+
+def test_upload_is_publish_by_another_name(serve: Serve, project: Path, publish: Publish) -> None:
+    hub = serve()
+    ran = done(publish(hub, project, "--json", name="upload"))
+    assert (ran["status"], ran["commit"]) == ("uploaded", head(hub))
 
 
 def test_another_api_beside_a_variant_that_stays_is_refused(
