@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -430,6 +431,49 @@ def test_a_newer_contract_is_the_client_s_to_load(hub: Machine, monkeypatch: pyt
             load(revision=commit)
     ran = hub.load(LOAD.format(how=PINNED), "org/my-kernel", commit)
     assert "requires kernels>=99.0.0" in ran.err
+
+
+class HalfSentError(Exception):
+    """Ends a connection."""
+
+
+@pytest.mark.parametrize("program", [LOAD, STOCK], ids=["ours", "stock"])
+def test_a_proxy_that_knows_no_ranges_costs_a_download_and_no_kernel(
+    serve: Serve, tmp_path: Path, program: str
+) -> None:
+    """It breaks off, too: the Hub's client asks for the rest then, and gets the whole."""
+    table = bytes(range(256)) * (3 << 14)
+    ranges: list[bytes] = []
+
+    def wrap(app: Any) -> Any:  # noqa: ANN401 - an ASGI application
+        left = [1]
+
+        async def proxy(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401
+            is_table = scope["type"] == "http" and scope["method"] == "GET" and scope["path"].endswith("/table.bin")
+            sent = 0
+
+            async def pass_on(message: Any) -> None:  # noqa: ANN401
+                nonlocal sent
+                sent += len(message.get("body", b""))
+                await send(message)
+                if is_table and sent > 11 << 20 and left:  # the client keeps parts of 10 MiB
+                    left.clear()
+                    raise HalfSentError
+
+            if scope["type"] == "http":
+                ranges.extend(value for name, value in scope["headers"] if name == b"range")
+                scope = {**scope, "headers": [each for each in scope["headers"] if each[0] != b"range"]}
+            with suppress(HalfSentError):
+                await app(scope, receive, pass_on)
+
+        return proxy
+
+    hub = Machine(serve(wrap=wrap, lfs="never"), tmp_path / "machine")
+    files = artifact("my-kernel", 40, digest=None) | {"data/table.bin": table}
+    commit = hub.publish(40, files=files)
+    ran = hub.load(program.format(how=PINNED + ", trust_remote_code=True"), "org/my-kernel", commit)
+    assert ran.out == f"40 {len(table)}\n", ran.err
+    assert [each for each in ranges if each != b"bytes=0-0"] == ([b"bytes=10485760-"] if program == STOCK else [])
 
 
 EMPTY = dict.fromkeys(("load", "resolver", "validate", "variants"), "")
