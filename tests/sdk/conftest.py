@@ -291,11 +291,13 @@ class Told:
     said: list[str] = field(default_factory=list)
     settings: Settings = field(default_factory=Settings)
     newer: dict[str, tuple[Found, ...]] = field(default_factory=dict)  # where it is asked anew
-    from_memory: bool = True
+    kept: bool = True
+    from_memory: int = 0
     renewals: int = 0
     slept_s: list[float] = field(default_factory=list)
 
     def ask(self, requirements: tuple[str, ...], _: str) -> tuple[Found, ...]:
+        self.from_memory += self.kept
         return tuple(self.found[requirement.partition("=")[0]][0] for requirement in requirements)
 
     def renewed(self) -> Told:

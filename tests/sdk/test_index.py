@@ -48,10 +48,10 @@ def test_the_newest_that_fits_is_found_and_remembered(served: Served, index: Ind
     assert RECIPES["torch"].wheels(TORCH, index) == (found,)
     served.asked.clear()
     assert RECIPES["torch"].wheels(TORCH, index) == (found,)
-    assert (served.asked, index.from_memory) == ([], True)
+    assert (served.asked, index.from_memory) == ([], 1)
     renewed = index.renewed()
     RECIPES["torch"].wheels(TORCH, renewed)
-    assert (bool(served.asked), renewed.from_memory) == (True, False)
+    assert (bool(served.asked), renewed.from_memory) == (True, 0)
 
 
 def test_an_answer_is_kept_for_what_pip_is_configured_for(served: Served, another: Served, tmp_path: Path) -> None:

@@ -19,8 +19,11 @@ from hubkernels.model.version import Version
 from hubkernels.toolchain.sdk import patience, ranges
 from hubkernels.toolchain.sdk.draft import scan
 from hubkernels.toolchain.sdk.fatbinary import PROGRAM, translator
-from hubkernels.toolchain.sdk.index import Found
-from hubkernels.toolchain.sdk.transfer import Settings
+from hubkernels.toolchain.sdk.index import Found, Index
+from hubkernels.toolchain.sdk.make import Maker
+from hubkernels.toolchain.sdk.recipes import RECIPES
+from hubkernels.toolchain.sdk.store import SdkStore
+from hubkernels.toolchain.sdk.transfer import Settings, Transfer
 from tests.sdk.conftest import (
     CUDA,
     CUDA_12_FILES,
@@ -335,10 +338,25 @@ def test_without_a_newer_answer_the_first_error_is_told(
     served.user = "me:secret"
     monkeypatch.setattr(Told, "renewed", lambda _: SimpleNamespace(ask=unreached))
     if kind == "it came just now":
-        told.from_memory = False
+        told.kept = False
         monkeypatch.setattr(Told, "renewed", lambda _: pytest.fail("it is asked again"))
     with pytest.raises(EnvironmentLacksError, match="the server answers 401"):
         told.maker.fetch(sdk)
+
+
+def test_a_fresh_answer_that_fails_is_not_asked_again_after_a_kept_one(
+    served: Served, index: Index, store: SdkStore
+) -> None:
+    """Once one SDK was made by a kept answer, all that came later in the run counted as kept."""
+    served.add(TORCH_FILE, torch_wheel())
+    served.add_cuda()
+    RECIPES["torch"].wheels(TORCH, index.renewed())
+    Maker(store, index, lambda: Transfer(Settings()), lambda _: None).lock(TORCH)
+    assert index.from_memory
+    nowhere = Settings(proxy="http://127.0.0.1:9")
+    with pytest.raises(EnvironmentLacksError, match="cannot fetch"):
+        Maker(store, index, lambda: Transfer(nowhere), lambda _: None).lock(CUDA)
+    assert [path for path, *_ in served.asked].count("/simple/nvidia-cuda-nvcc/") == 1
 
 
 def test_while_the_index_is_asked_it_is_told_how_long_by_now(

@@ -89,7 +89,7 @@ class Found:
 class Index:
     """What pip is configured for. answers: a folder where they are kept. anew: whether none that is kept will do.
 
-    from_memory: whether any answer that was given was a kept one.
+    from_memory: how many of the answers that were given were kept ones.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Index:
         self.environment = environment
         self.answers = answers
         self.anew = anew
-        self.from_memory = False
+        self.from_memory = 0
         self._start = start
         self._patience = patience
         self._until = 0.0
@@ -131,7 +131,7 @@ class Index:
         """
         kept = self._kept(requirements, platform)
         if not self.anew and _lasts(requirements, kept) and (known := _read_answer(read_json_object(kept))):
-            self.from_memory = True
+            self.from_memory += 1
             return known
         self._until = time.monotonic() + self._patience.question_s
         found = self._ask(requirements, platform)

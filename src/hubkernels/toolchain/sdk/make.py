@@ -74,14 +74,16 @@ class Maker:
         self, name: SdkName, ask: Callable[[Index], Sequence[Found]], make: Callable[[Sequence[Found]], Made]
     ) -> Made:
         """What is made by an answer of the index. One that is kept may have been true long ago: it is asked again."""
+        before = self._index.from_memory
         with told_while(f"asking the package index for {name}", self._tell):
             found = renewed = ask(self._index)
+        kept = self._index.from_memory > before
         try:
             return make(found)
         except DiskError:
             raise
         except (EnvironmentLacksError, InputError):
-            if self._index.from_memory:
+            if kept:
                 again = told_while(f"asking the package index for {name} anew", self._tell)
                 with contextlib.suppress(EnvironmentLacksError), again:  # then the first error is the one to tell
                     renewed = ask(self._index.renewed())
