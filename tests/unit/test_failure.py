@@ -32,6 +32,13 @@ def test_want_of_memory_is_no_fault_of_the_source(said: str, hint: str) -> None:
     assert f"{said}\na.cu does not compile for torch-cpu\n  {hint}" in str(error)
 
 
+@pytest.mark.parametrize("why", ["No space left on device", "Disk quota exceeded"])
+def test_a_full_disk_is_no_fault_of_the_source(why: str) -> None:
+    error = explain_failures([Failure("compile", "a.cpp", "torch-cpu", f"fatal error: error writing to a.o: {why}")])
+    assert isinstance(error, EnvironmentLacksError)
+    assert "hint: the disk is full: free some space and run again" in str(error)
+
+
 def test_a_source_that_speaks_of_memory_is_at_fault() -> None:
     said = "a.cpp:3:2: error: #error out of memory\n    3 | #error out of memory\n// Killed by a limit"
     error = explain_failures([Failure("compile", "a.cpp", "torch-cpu", said)])

@@ -80,15 +80,19 @@ def test_a_damaged_memory_is_the_same_as_none(tmp_path: Path, damage: bytes) -> 
     assert FileHashes(tmp_path / "memory.json").sha256(str(tmp_path / "a"))
 
 
-def test_a_failing_write_leaves_the_old_file_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_failing_write_leaves_the_old_file_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
     target = tmp_path / "f"
     target.write_text("old")
 
     def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(Path, "replace", full)
-    with pytest.raises(EnvironmentLacksError, match=r"cannot write .*/f: No space left on device\n  hint: free some"):
+    what = rf"cannot write .*/f: {re.escape(os.strerror(code))}\n  hint: free some"
+    with pytest.raises(EnvironmentLacksError, match=what):
         write_atomically(target, b"new")
     assert [path.name for path in tmp_path.iterdir()] == ["f"]
     assert target.read_text() == "old"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import pwd
 import tempfile
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from hubkernels.errors import EnvironmentLacksError, HubkernelsError, InputError, Problem
 from hubkernels.host.cache_folder import VARIABLE, cache_folder
+from hubkernels.host.disk import is_full
 from hubkernels.host.store import Store
 from hubkernels.model.size import FORMS, parse_size
 
@@ -52,7 +52,7 @@ class Cache:
             with tempfile.TemporaryDirectory(dir=existing, prefix="."):
                 return None
         except OSError as error:
-            if error.errno in {errno.ENOSPC, errno.EDQUOT}:  # what is kept there is still of use
+            if is_full(error):  # what is kept there is still of use
                 return None
             return _refusal(f"no folder can be made in {existing}: {error.strerror}")
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hubkernels.errors import EnvironmentLacksError, HubkernelsError, InputError, Problem
+from hubkernels.host.disk import says_full
 
-_DISK_FULL = "No space left on device"
 _KILLED = re.compile(
     r"Killed signal terminated program|unable to execute command: Killed|died due to signal 9"
     r"|^Killed$|: line \d+: +\d+ Killed\b",
@@ -48,7 +48,7 @@ def memory_hint(text: str) -> str | None:
 
 def disk_hint(text: str) -> str | None:
     """What to do about a command that failed with these words, where a full disk was the reason."""
-    return "the disk is full: free some space and run again" if _DISK_FULL in text else None
+    return "the disk is full: free some space and run again" if says_full(text) else None
 
 
 def explain_failures(failures: Iterable[Failure]) -> HubkernelsError:

@@ -21,6 +21,7 @@ from hubkernels.check.client import Task, run_in_fresh_process
 from hubkernels.check.violation import Violation, collect
 from hubkernels.config.members import BUILD_TOML
 from hubkernels.errors import EnvironmentLacksError, InputError, Problem
+from hubkernels.host.disk import is_full, says_full
 from hubkernels.host.files import read_json_object
 from hubkernels.model.digest import METADATA, hashed_files
 from hubkernels.model.project import Package, TorchNoarch
@@ -33,7 +34,6 @@ TICK_S = 1.1
 
 _ELSEWHERE = "name another folder with TMPDIR"
 _ROOM = f"free some space, or {_ELSEWHERE}"
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 _SURROUNDINGS = {"TZ": "Pacific/Kiritimati", "LC_ALL": "tr_TR.UTF-8", "LANG": "tr_TR.UTF-8", "PYTHONHASHSEED": "1"}
 """Half a world away from UTC; the Turkish locale sorts and cases its own way; sets have another order."""
@@ -81,11 +81,12 @@ def _scratch() -> Iterator[Path]:
 
 @contextmanager
 def _told(what: str, hint: str | None = None) -> Iterator[None]:
-    """An error of the system as the user's; the hint is another one where there is no room."""
+    """An error of the system as the user's; the hint is another one for a full disk and a file too large."""
     try:
         yield
     except OSError as error:
-        way_out = _ROOM if error.errno in _NO_ROOM else hint
+        too_large = error.errno == errno.EFBIG  # other file systems have another limit
+        way_out = _ROOM if is_full(error) else _ELSEWHERE if too_large else hint
         where = error.filename2 or error.filename
         raise EnvironmentLacksError(Problem(f"{what}: {error.strerror or error}", where, way_out)) from error
 
@@ -166,7 +167,7 @@ def _copy_tree(source: Path, target: Path, left_out: Callable[[str, list[str]], 
         shutil.copytree(source, target, symlinks=True, ignore=left_out, copy_function=_copy)
     except shutil.Error as error:  # of folders and links; it lists every one
         where, _, why = error.args[0][0]  # no error number is left
-        hint = _ROOM if any(os.strerror(code) in why for code in _NO_ROOM) else None
+        hint = _ROOM if says_full(why) else None
         raise EnvironmentLacksError(Problem(f"cannot copy {where}: {why}", str(target), hint)) from error
 
 

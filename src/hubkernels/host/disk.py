@@ -1,13 +1,27 @@
-"""Disks: how much room a folder has and takes, and whether programs may be loaded from it."""
+"""Disks: how much room a folder has and takes, what an error says of it, and whether programs may be loaded from it."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 from pathlib import Path
 
 _BLOCK = 512  # that of st_blocks, whatever the file system's own are
+
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+def is_full(error: OSError) -> bool:
+    """Whether the reason is that there is no room: on the disk, or in the user's share of it."""
+    return error.errno in _FULL
+
+
+def says_full(text: str) -> bool:
+    """The same, where only the words of a program are left of the error."""
+    return any(os.strerror(code) in text for code in _FULL)
 
 
 def free_bytes(folder: Path) -> int:

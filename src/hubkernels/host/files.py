@@ -16,6 +16,7 @@ from stat import S_ISLNK, S_ISREG
 from typing import Any, BinaryIO
 
 from hubkernels.errors import EnvironmentLacksError, Problem
+from hubkernels.host.disk import is_full
 
 _SETTLED_NS = 2_000_000_000
 """A file changed within this span may change again inside one tick of its timestamps: its hash is not remembered."""
@@ -305,5 +306,5 @@ def disk_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
-        hint = "free some space and run again: nothing half-written was kept" if error.errno == errno.ENOSPC else None
+        hint = "free some space and run again: nothing half-written was kept" if is_full(error) else None
         raise DiskError(Problem(f"cannot write {path}: {reason}", hint=hint)) from error

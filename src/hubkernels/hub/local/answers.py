@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
 from collections.abc import Mapping
@@ -11,9 +10,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from hubkernels.host.disk import is_full
+
 _LOG = logging.getLogger(__name__)
 
-_FULL = {errno.ENOSPC, errno.EDQUOT}
 _HEADER_BYTES = 500
 
 
@@ -81,7 +81,7 @@ def on_http_error(request: Request, error: Exception) -> Response:
 
 def on_os_error(request: Request, error: Exception) -> Response:
     """A full disk is the operator's to mend, and the client's to know of; the rest is as any other failure."""
-    if isinstance(error, OSError) and error.errno in _FULL:
+    if isinstance(error, OSError) and is_full(error):
         _LOG.error("%s %s: no space left for it", request.method, request.url.path)
         return refused(
             Refusal(507, "the Hub's disk is full: free some space there and try again; nothing half-written was kept")
