@@ -8,11 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from hubkernels.build.planner import Planner
 from hubkernels.build.select import choose, select
+from hubkernels.build.settings import Settings
 from hubkernels.build.supply import Programs, Supply
 from hubkernels.config.variant_table import load_variant_table
 from hubkernels.errors import EnvironmentLacksError, InputError
+from hubkernels.host.files import FileHashes
 from hubkernels.host.machine import Machine, TorchSdk
+from hubkernels.host.store import Store
 from hubkernels.model.backend import BACKENDS, CPU, CUDA
 from hubkernels.model.project import KernelSection, Package, Requirements, Torch, TorchNoarch, TvmFfi
 from hubkernels.model.sdk import LockedSdk, SdkName
@@ -174,6 +178,16 @@ def test_a_variant_for_cuda_is_built_where_nvcc_is_of_just_its_release() -> None
 )
 def test_what_is_lacking_for_cuda_is_the_reason(here: Supply, reason: str) -> None:
     assert reasons(select(CUDA_PACKAGE, ROWS, here), CU130) == (reason,)
+
+
+def test_who_plans_without_an_nvcc_is_told_why_there_is_none_as_well(tmp_path: Path) -> None:
+    """It used to be told to name a folder with CUDA_HOME, also where that names one without an nvcc."""
+    here = Machine(LINUX, TorchSdk("2.13.0+cpu", Path("torch")))
+    hashes, around = FileHashes(tmp_path / "hashes.json"), {"CUDA_HOME": str(tmp_path), "PATH": ""}
+    planner = Planner(here, around, Settings(jobs=1), hashes, Store(tmp_path / "store"))
+    variant = Variant(Version((2, 10)), CUDA, LINUX, Version((13, 0)), stable_abi=True)
+    with pytest.raises(EnvironmentLacksError, match=f"no nvcc runs in the bin of {tmp_path}, which CUDA_HOME names"):
+        planner._toolkit(variant)
 
 
 def test_nvcc_is_not_looked_for_where_the_package_is_not_for_cuda() -> None:

@@ -36,7 +36,7 @@ def _nvcc_is_here(package: Package, variant: Variant, supply: Supply, release: V
         return None
     nvcc = supply.nvcc(release)
     if nvcc is None:
-        return _why_no_nvcc(variant, release, supply)
+        return why_without_nvcc(variant, release, supply)
     if variant.platform != supply.machine.platform:
         return None
     if nvcc.release.minor != release:
@@ -44,7 +44,8 @@ def _nvcc_is_here(package: Package, variant: Variant, supply: Supply, release: V
     return why_unknown_to(package, variant, supply.codes(nvcc)) or _why_no_host(nvcc, supply.compiler())
 
 
-def _why_no_nvcc(variant: Variant, release: Version, supply: Supply) -> str:
+def why_without_nvcc(variant: Variant, release: Version, supply: Supply) -> str:
+    """What there is to say where there is no nvcc for a release, neither pinned nor of the machine."""
     if supply.takes_pinned(release):
         return f"the nvcc {release} that {LOCK} pins does not run, in {supply.toolkit(release)}: {_NOT_RUN}"
     return f"{supply.none_installed}{_lacking(variant, release, supply)}"

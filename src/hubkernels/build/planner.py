@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from hubkernels.build.answers import NvccAnswers
 from hubkernels.build.archs import with_known_devices
+from hubkernels.build.cuda_rules import why_without_nvcc
 from hubkernels.build.includes import Headers
 from hubkernels.build.plan import Inputs, plan, plan_noarch
 from hubkernels.build.scan import Reads, ScannedSource, Scanner, merged
@@ -32,7 +33,7 @@ from hubkernels.toolchain.compiler import Compiler, find_compiler
 from hubkernels.toolchain.cpu import Toolchain
 from hubkernels.toolchain.cuda import FULL_ABI, CudaToolkit, toolkit_of
 from hubkernels.toolchain.link import find_link_stubs
-from hubkernels.toolchain.nvcc import Nvcc, find_nvcc, why_no_nvcc
+from hubkernels.toolchain.nvcc import find_nvcc, why_no_nvcc
 from hubkernels.toolchain.sdk.pinned import Pinned
 
 if TYPE_CHECKING:
@@ -162,12 +163,14 @@ class Planner:
         if release is None:
             raise TypeError(f"{variant.tag} names no release of CUDA")
         by_clang = supply.by_clang(release)
-        toolkit = self._clang_toolkit(release) if by_clang else self._nvcc_toolkit(supply.nvcc(release))
+        toolkit = self._clang_toolkit(release) if by_clang else self._nvcc_toolkit(variant, release)
         return toolkit if variant.stable_abi else replace(toolkit, torch=FULL_ABI, math=supply.math(release))
 
-    def _nvcc_toolkit(self, nvcc: Nvcc | None) -> CudaToolkit:
+    def _nvcc_toolkit(self, variant: Variant, release: Version) -> CudaToolkit:
+        supply = self.supply()
+        nvcc = supply.nvcc(release)
         if nvcc is None:
-            raise EnvironmentLacksError(Problem("there is no nvcc", hint="CUDA_HOME names the folder of a toolkit"))
+            raise EnvironmentLacksError(why_without_nvcc(variant, release, supply))
         return toolkit_of(nvcc, self.hashes, self.machine.platform.cpu)
 
     def _clang_toolkit(self, release: Version) -> CudaToolkit:
