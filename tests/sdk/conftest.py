@@ -254,11 +254,13 @@ def serve(tls: ssl.SSLContext | None = None) -> Iterator[Served]:
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     served.url = f"{'https' if tls else 'http'}://127.0.0.1:{server.server_address[1]}"
-    yield served
-    served.go_on.set()
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    try:
+        yield served
+    finally:  # whoever closes this generator goes on nowhere else
+        served.go_on.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 @pytest.fixture(autouse=True)
