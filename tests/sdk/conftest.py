@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import io
 import os
@@ -23,6 +24,7 @@ from hubkernels.model.version import Version
 from hubkernels.toolchain.sdk import newer_pip
 from hubkernels.toolchain.sdk.index import Found, Index
 from hubkernels.toolchain.sdk.make import Maker
+from hubkernels.toolchain.sdk.patience import PATIENT, Patience
 from hubkernels.toolchain.sdk.store import SdkStore
 from hubkernels.toolchain.sdk.transfer import Settings, Transfer
 
@@ -68,6 +70,10 @@ CUDA_12_FILES = {
     },
     "nvidia-cuda-nvcc": {"nvidia/cu13/bin/fatbinary": b"#!/bin/sh\n", "nvidia/cu13/bin/nvcc": b"nvcc"},
 }
+
+
+_DRIPS = 100
+"""Bytes, twenty a second: longer than anything that drips is waited for in a test."""
 
 
 def digest(content: bytes) -> str:
@@ -201,7 +207,10 @@ class _Handler(BaseHTTPRequestHandler):
         if way == "held":
             self.served.reached.set()
             self.served.go_on.wait(60)
-        if way.startswith("to "):
+        if way == "drips its headers":
+            self.wfile.write(b"HTTP/1.0 200 OK\r\nX: ")
+            self._drip(b"x" * _DRIPS)
+        elif way.startswith("to "):
             self._send(302, b"", {"Location": way[3:]})
         elif way == "broken off" or (
             way == "broken once" and sum(p == path and not r for p, r, _ in self.served.asked) < 2
@@ -241,8 +250,18 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(body)
+        if self.served.ways.get(self.path) == "drips" and len(body) > 1:
+            self._drip(body[:_DRIPS])
+        else:
+            self.wfile.write(body)
         self.close_connection = True
+
+    def _drip(self, content: bytes) -> None:
+        with contextlib.suppress(OSError):  # whoever asked has gone
+            for at in range(len(content)):
+                if self.served.go_on.wait(0.05):
+                    return
+                self.wfile.write(content[at : at + 1])
 
 
 def serve(tls: ssl.SSLContext | None = None) -> Iterator[Served]:
@@ -297,6 +316,7 @@ class Told:
     from_memory: int = 0
     renewals: int = 0
     slept_s: list[float] = field(default_factory=list)
+    patience: Patience = PATIENT
 
     def ask(self, requirements: tuple[str, ...], _: str) -> tuple[Found, ...]:
         self.from_memory += self.kept
@@ -309,7 +329,8 @@ class Told:
     @property
     def maker(self) -> Maker:
         index: Any = self
-        return Maker(self.store, index, lambda: Transfer(self.settings, self.slept_s.append), self.said.append)
+        transfer = Transfer(self.settings, self.slept_s.append, self.patience)
+        return Maker(self.store, index, lambda: transfer, self.said.append)
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from hubkernels.errors import EnvironmentLacksError, InputError
 from hubkernels.host.process import Finished
 from hubkernels.toolchain.sdk.index import Found, UnreachedError
 from hubkernels.toolchain.sdk.patience import HURRIED
+from hubkernels.toolchain.sdk.ranges import NoRangesError, RangedFile, fetch_whole
 from hubkernels.toolchain.sdk.transfer import Settings, Transfer, read_settings
 from tests.sdk.conftest import TORCH_FILE, Served, Told, pip_environment, serve, torch_wheel
 from tests.sdk.test_make import lock_torch
@@ -87,6 +88,43 @@ def test_in_a_hurry_a_silent_server_is_waited_for_as_long_as_pip_waits(served: S
     with pytest.raises(UnreachedError, match="timed out"):
         Transfer(Settings(), patience=replace(HURRIED, answer_s=1)).open(found.url, {})
     assert not served.go_on.is_set()
+
+
+BRIEF = replace(HURRIED, question_s=0.5)
+
+
+@pytest.mark.parametrize("way", ["drips", "drips its headers"])
+def test_in_a_hurry_a_wheel_that_drips_is_given_up(served: Served, tmp_path: Path, way: str) -> None:
+    """It is never silent, and was waited for to its end."""
+    found = served.add(TORCH_FILE, torch_wheel(), way)
+    with pytest.raises(UnreachedError, match=rf"cannot fetch {found.url}: \d+ bytes came in \d+ s"):
+        fetch_whole(found.url, tmp_path / TORCH_FILE, found.sha256, Transfer(Settings(), patience=BRIEF), print)
+    assert len(served.asked) == 1
+
+
+@pytest.mark.parametrize(("way", "asked"), [("drips", 2), ("drips its headers", 1)])
+def test_in_a_hurry_parts_that_drip_are_given_up_and_the_whole_is_not_asked_for(
+    served: Served, told: Told, way: str, asked: int
+) -> None:
+    told.patience = BRIEF
+    with pytest.raises(UnreachedError, match="bytes came in"):
+        lock_torch(told, served.add(TORCH_FILE, torch_wheel(), way))
+    assert len(served.asked) == asked
+    assert all(part for _, part, _ in served.asked)
+
+
+def test_in_a_hurry_what_breaks_off_is_not_tried_again(served: Served, tmp_path: Path) -> None:
+    found = served.add(TORCH_FILE, torch_wheel(), "broken off")
+    with pytest.raises(EnvironmentLacksError, match="broke off"):
+        fetch_whole(found.url, tmp_path / TORCH_FILE, found.sha256, Transfer(Settings(), patience=HURRIED), print)
+    assert len(served.asked) == 1
+
+
+def test_in_a_hurry_a_part_that_breaks_off_is_not_tried_again(served: Served) -> None:
+    found = served.add(TORCH_FILE, torch_wheel(), "too little")
+    with pytest.raises(NoRangesError, match="broke off"):
+        RangedFile(found.url, Transfer(Settings(), patience=HURRIED))
+    assert len(served.asked) == 2, "its first byte, and its end"
 
 
 def redirected(first: Secure, to: str) -> str:

@@ -24,7 +24,6 @@ _GAP = 256 << 10
 
 _LONGEST = 8 << 20
 _TAIL = 256 << 10
-_TRIES = 2
 _PARTIAL = 206
 _PART = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})", re.ASCII)
 _TOLD_S = 1.0
@@ -86,7 +85,7 @@ class RangedFile(io.RawIOBase):
         self._start, self._block = start, self._get(start, end)
 
     def _get(self, start: int, end: int) -> bytes:
-        for left in reversed(range(_TRIES)):
+        for left in reversed(range(self._transfer.tries)):
             try:
                 return self._request(start, end)
             except AnswerError as error:  # noqa: PERF203 - each try is a request
@@ -137,7 +136,7 @@ def _joined(parts: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
 
 def fetch_whole(url: str, target: Path, sha256: str, transfer: Transfer, tell: Tell) -> None:
     """Write a file of a server to disk, whole and with these bytes, or raise and leave none."""
-    for left in reversed(range(_TRIES)):
+    for left in reversed(range(transfer.tries)):
         try:
             digest, encoding = _stream(url, target, transfer, tell)
             break

@@ -6,8 +6,10 @@ import ast
 import base64
 import contextlib
 import http.client
+import io
 import netrc
 import re
+import socket
 import ssl
 import sys
 import time
@@ -17,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -120,14 +122,19 @@ def _host(url: str) -> str:
 
 
 class Transfer:
-    """Opens addresses of http and https. A server that says that it is busy is asked again, after a pause."""
+    """Opens addresses of http and https. A server that says that it is busy is asked again, after a pause.
+
+    tries: how often to begin where what is read breaks off.
+    """
 
     def __init__(
         self, settings: Settings, sleep: Callable[[float], None] = time.sleep, patience: Patience = PATIENT
     ) -> None:
         self._settings = settings
         self._sleep = sleep
+        self._patience = patience
         self._tries = patience.busy + 1
+        self.tries = patience.broken + 1
         self._timeout_s = patience.answer_s or _TIMEOUT_S
 
     def open(self, url: str, headers: Mapping[str, str]) -> Any:  # noqa: ANN401 - urllib's response has several types
@@ -170,8 +177,8 @@ class Transfer:
         for handler in (
             urllib.request.ProxyHandler({"http": proxy, "https": proxy} if proxy else None),
             urllib.request.UnknownHandler(),
-            urllib.request.HTTPHandler(),
-            _Https(self._settings),
+            _Http(self._patience),
+            _Https(self._settings, self._patience),
             urllib.request.HTTPDefaultErrorHandler(),
             urllib.request.HTTPErrorProcessor(),
             _Redirects(self._authorize),
@@ -180,19 +187,75 @@ class Transfer:
         return opener
 
 
+class _Answer(http.client.HTTPResponse):
+    """An answer that is given up, in its headers or its body, where what comes is not enough."""
+
+    def __init__(self, connected: socket.socket, url: str, patience: Patience, method: str | None = None) -> None:
+        super().__init__(connected, method=method)
+        self.fp = io.BufferedReader(_Watched(self.fp.detach(), url, patience))
+
+
+class _Watched(io.RawIOBase):
+    """What comes from a server. Raises UnreachedError where it is not enough."""
+
+    def __init__(self, raw: io.RawIOBase, url: str, patience: Patience) -> None:
+        self._raw, self._url, self._patience = raw, url, patience
+        self._began, self._received = time.monotonic(), 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:  # noqa: ANN401 - whatever has room for bytes
+        count: int | None = self._raw.readinto(buffer)
+        self._received += count or 0
+        waited_s = time.monotonic() - self._began
+        if not self._patience.is_enough(self._received, waited_s):
+            what = f"cannot fetch {without_secrets(self._url)}: {self._received} bytes came in {waited_s:.0f} s"
+            raise UnreachedError(Problem(what, hint="`kernel-builder toolchain lock` waits for a slow server"))
+        return count
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+def _watched(
+    kind: Callable[..., http.client.HTTPConnection], url: str, patience: Patience
+) -> Callable[..., http.client.HTTPConnection]:
+    """How to connect so that the answer is watched."""
+
+    def connect(*words: Any, **more: Any) -> http.client.HTTPConnection:  # noqa: ANN401 - as urllib calls it
+        made = kind(*words, **more)
+        made.response_class = partial(_Answer, url=url, patience=patience)  # type: ignore[assignment]  # it is called alone
+        return made
+
+    return connect
+
+
+class _Http(urllib.request.HTTPHandler):
+    def __init__(self, patience: Patience) -> None:
+        super().__init__()
+        self._patience = patience
+
+    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_watched(http.client.HTTPConnection, request.full_url, self._patience), request)
+
+
 class _Https(urllib.request.AbstractHTTPHandler):
     """HTTPS that asks for each host, of a redirect too, whether its certificate counts."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, patience: Patience) -> None:
         super().__init__()
         self._settings = settings
+        self._patience = patience
 
     https_request = urllib.request.AbstractHTTPHandler.do_request_
 
     def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
         host = _host(request.full_url)
         trusted = {host, host.rpartition(":")[0]} & self._settings.trusted
-        return self.do_open(http.client.HTTPSConnection, request, context=self._blind if trusted else self._checking)
+        connection = _watched(http.client.HTTPSConnection, request.full_url, self._patience)
+        return self.do_open(connection, request, context=self._blind if trusted else self._checking)
 
     @cached_property
     def _checking(self) -> ssl.SSLContext:
