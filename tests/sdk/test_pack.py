@@ -87,11 +87,13 @@ def test_a_flipped_byte_of_a_file_is_refused_by_its_name(
     [
         ({"tree": {"../x": "f 0"}}, r"'\.\./x' leads out of the folder"),
         ({"tree": {"x": "l ../../x"}}, "'x' leads out of the folder"),
-        ({"tree": {"x": 1}}, "'x' leads out of the folder"),
+        ({"tree": {"x": 1}}, "this tells of no SDK"),
+        ({"tree": {"x": "l \ud800"}}, "this tells of no SDK"),
         ({"tree": {"x": "f 0"}}, "'.*/root/x' is not in it"),
         ({"tree": {}}, "has the tree"),
         ({"recipe": "1"}, "this tells of no SDK"),
     ],
+    ids=ascii,
 )
 def test_a_file_that_tells_of_another_tree_is_refused(
     packed: tuple[Path, tuple[LockedSdk, ...]], told: Told, tmp_path: Path, change: dict[str, object], message: str

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -225,6 +226,36 @@ def test_a_tree_that_does_not_tell_what_it_is_is_removed_where_it_may_be(
     assert (root.exists(), store.untold()) == (False, ())
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"recipe": float("inf")},
+        {"recipe": 1.0},
+        {"recipe": "1"},
+        {"tree": {"a": 5}},
+        {"tree": {"a\ud800b": f"f {'0' * 64}"}},
+        {"tree": {"caf\udce9": f"f {'0' * 64}"}},
+        {"tree": {"a\0b": f"f {'0' * 64}"}},
+        {"tree": {"a": "l \ud800"}},
+    ],
+    ids=ascii,
+)
+def test_a_tree_that_tells_of_what_no_tree_has_does_not_tell_what_it_is(
+    store: SdkStore, sdk: LockedSdk, change: dict[str, object]
+) -> None:
+    """Each used to end a verb in a traceback, and some of them the one that removes it."""
+    about = about_of(store, sdk)
+    whole = json.loads(about.read_text())
+    about.write_text(json.dumps({key: change.get(key, whole[key]) for key in whole}))
+    assert (list(store.stored()), store.prune(90)) == ([], ())
+    root = store.find(sdk.tree)
+    assert root, "builds look at what they read of it, and no further"
+    with pytest.raises(EnvironmentLacksError, match="does not tell what it is"):
+        store.told(root)
+    assert store.untold() == (root,)
+    assert not root.exists()
+
+
 def test_a_list_of_other_files_is_damage_though_all_files_are_right(store: SdkStore, sdk: LockedSdk) -> None:
     about = about_of(store, sdk)
     about.write_text(about.read_text().replace("torch/include/a.h", "torch/include/z.h"))
@@ -239,8 +270,12 @@ def used(store: SdkStore, sdk: LockedSdk, age_s: float) -> None:
     os.utime(about, (now - age_s, now - age_s))
 
 
-def test_what_a_lock_names_stays_until_nobody_used_it_for_long(store: SdkStore, sdk: LockedSdk, tmp_path: Path) -> None:
-    lock = tmp_path / "toolchain.lock"
+@pytest.mark.parametrize("folder", ["project", os.fsdecode(b"caf\xe9")], ids=["UTF-8", "Latin-1"])
+def test_what_a_lock_names_stays_until_nobody_used_it_for_long(
+    store: SdkStore, sdk: LockedSdk, tmp_path: Path, folder: str
+) -> None:
+    lock = tmp_path / folder / "toolchain.lock"
+    lock.parent.mkdir()
     lock.write_text(lock_text([sdk]))
     store.note(lock)
     used(store, sdk, 89 * 86400)
@@ -268,11 +303,19 @@ def test_days_are_never_less_than_the_hour_in_which_a_build_may_use_it(store: Sd
     assert store.prune(0) == (sdk,)
 
 
-@pytest.mark.parametrize("kind", ["no JSON", "a folder", "its note"])
+NOTES: dict[str, bytes] = {
+    "an empty note": b"",
+    "a note of a zero byte": b'{"lock": "/tmp/a\\u0000b"}',
+    "a note of half a character": b'{"lock": "/tmp/a\\ud800b"}',
+    "a note of a number": b'{"lock": 5}',
+}
+
+
+@pytest.mark.parametrize("kind", ["no JSON", "a folder", *NOTES])
 def test_nothing_goes_while_a_lock_that_was_noted_cannot_be_read(
     store: SdkStore, sdk: LockedSdk, tmp_path: Path, kind: str
 ) -> None:
-    """It used to count as one that names nothing."""
+    """It used to count as one that names nothing, or a damaged note to end in a traceback."""
     lock = tmp_path / "toolchain.lock"
     lock.write_text(lock_text([sdk]))
     store.note(lock)
@@ -280,11 +323,11 @@ def test_nothing_goes_while_a_lock_that_was_noted_cannot_be_read(
     damages: dict[str, Callable[[], object]] = {
         "no JSON": lambda: lock.write_text("<<<<<<< ours\n"),
         "a folder": lambda: lock.rename(lock.with_name("old")).with_name(lock.name).mkdir(),
-        "its note": lambda: note.write_bytes(b""),
+        **{each: partial(note.write_bytes, content) for each, content in NOTES.items()},
     }
     damages[kind]()
     used(store, sdk, 100 * 86400)
-    named = re.escape(str(note if kind == "its note" else lock))
+    named = re.escape(str(note if kind in NOTES else lock))
     with pytest.raises(
         InputError, match=rf"no SDK is removed while a lock[^$]*--> {named}\n  hint: mend it, or delete"
     ):

@@ -69,6 +69,8 @@ def with_wheel(**change: object) -> dict[str, Any]:
         (with_wheel(path=f"https://u:p@host/{FILE}"), r"no path of torch\S+ below an index"),
         (with_wheel(path=f"/opt/{FILE}"), r"below an index"),
         (with_wheel(path="packages/other.whl"), r"below an index"),
+        (with_wheel(path=f"a\0b/{FILE}"), r"wheels\[0\]\.path"),
+        (with_wheel(path=f"a\ud800b/{FILE}"), r"wheels\[0\]\.path"),
         (with_wheel(size=-1), "-1 is no size"),
         (with_wheel(size=True), "True is no size"),
         (with_wheel(sha256="A" * 64), r"wheels\[0\]\.sha256"),

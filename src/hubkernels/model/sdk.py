@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from hubkernels.errors import InputError, Problem
 from hubkernels.model.version import Version
@@ -26,6 +26,8 @@ _FORM = 1
 _HASH = re.compile(r"[0-9a-f]{64}")
 _FILE = re.compile(r"[A-Za-z0-9_.+!]+(-[A-Za-z0-9_.+!]+){4,5}\.whl")
 _PLATFORM = re.compile(r"[a-z0-9_]+-[a-z]+")
+_TEXT = re.compile(r"[^\0\ud800-\udfff]+")
+"""What files and links of an archive are called by: JSON can spell a zero byte, too, and half a character."""
 
 
 @dataclass(frozen=True, order=True)
@@ -135,6 +137,14 @@ def read_sdk(found: object, where: str) -> LockedSdk:
     return LockedSdk(SdkName(found["kind"], version, platform), wheels, _text(found, "tree", where, _HASH))
 
 
+def read_about(found: Mapping[str, object], where: str) -> tuple[LockedSdk, int, Tree]:
+    """What an SDK that is kept, or packed, tells of itself, with the form of its recipe. Raises InputError."""
+    form, tree = found.get("recipe"), found.get("tree")
+    if not isinstance(form, int) or not isinstance(tree, dict) or not all(map(_is_text, (*tree, *tree.values()))):
+        raise InputError(Problem("this tells of no SDK", where))
+    return read_sdk(found.get("sdk"), where), form, tree
+
+
 def _why_not_of(kind: str, version: Version, first: Wheel) -> str | None:
     """Why an SDK is not what it is called: its first wheel has its release, but for the math libraries' own."""
     projects = {"torch": "torch", "cuda": "nvidia-cuda-nvcc"}
@@ -160,11 +170,15 @@ def _wheel(found: object, where: str) -> Wheel:
     return Wheel(file, path, _text(found, "sha256", where, _HASH), size, _text(found, "record", where, _HASH))
 
 
-def _text(found: Mapping[str, object], key: str, where: str, form: re.Pattern[str] | None = None) -> str:
+def _text(found: Mapping[str, object], key: str, where: str, form: re.Pattern[str] = _TEXT) -> str:
     value = found.get(key)
-    if not isinstance(value, str) or not value or (form and not form.fullmatch(value)):
+    if not _is_text(value, form):
         raise _wrong(f"{value!r} cannot stand here", f"{where}.{key}")
     return value
+
+
+def _is_text(value: object, form: re.Pattern[str] = _TEXT) -> TypeGuard[str]:
+    return isinstance(value, str) and form.fullmatch(value) is not None
 
 
 def _wrong(what: str, where: str) -> InputError:

@@ -10,12 +10,11 @@ import time
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from hubkernels.errors import CheckFailedError, InputError, Problem
 from hubkernels.host.files import disk_errors, json_object, read_errors, read_regular
 from hubkernels.model.going import Going
-from hubkernels.model.sdk import MENDS, LockedSdk, read_sdk, sdk_to_json, tree_hash
+from hubkernels.model.sdk import MENDS, LockedSdk, Tree, read_about, sdk_to_json, tree_hash
 from hubkernels.toolchain.sdk.draft import Draft
 from hubkernels.toolchain.sdk.ranges import Tell
 from hubkernels.toolchain.sdk.store import SdkStore, Stored
@@ -122,15 +121,13 @@ def _read(archive: OpenWheel, name: str, draft: Draft, file: Path, tell: Tell) -
     return draft, sdk, form
 
 
-def _about(found: Mapping[str, Any], where: str) -> tuple[LockedSdk, int, Mapping[str, str]]:
-    if not isinstance(found.get("tree"), dict) or not isinstance(found.get("recipe"), int):
-        raise InputError(Problem("this tells of no SDK", where))
-    tree = found["tree"]
+def _about(found: Mapping[str, object], where: str) -> tuple[LockedSdk, int, Tree]:
+    sdk, form, tree = read_about(found, where)
     for path, entry in tree.items():
-        target = entry[2:] if isinstance(entry, str) and entry.startswith("l ") else "inside"
-        if not isinstance(entry, str) or not is_inside(path) or not is_inside(target):
+        target = entry[2:] if entry.startswith("l ") else "inside"
+        if not is_inside(path) or not is_inside(target):
             raise InputError(Problem(f"{path!r} leads out of the folder that it is unpacked to", where))
-    return read_sdk(found.get("sdk"), where), found["recipe"], tree
+    return sdk, form, tree
 
 
 def _files(tree: Mapping[str, str]) -> list[str]:

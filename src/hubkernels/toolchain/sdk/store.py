@@ -16,11 +16,11 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hubkernels.errors import EnvironmentLacksError, InputError, Problem
 from hubkernels.host.files import disk_errors, read_json_object, read_regular, write_atomically
-from hubkernels.model.sdk import MENDS, LockedSdk, Tree, read_lock, read_sdk, sdk_to_json, tree_hash
+from hubkernels.model.sdk import MENDS, LockedSdk, Tree, read_about, read_lock, sdk_to_json, tree_hash
 from hubkernels.toolchain.sdk.draft import Draft, scan
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _FORM = 1
 _ABOUT, _ROOT = "about.json", "root"
 _TREE = re.compile(r"[0-9a-f]{64}")
+_PATH = re.compile(r"[^\0\ud800-\udc7f\udd00-\udfff]+")
+"""What a file can be called: bytes that are no UTF-8 stand in Python's text as U+DC80 to U+DCFF."""
 _TOUCH_S = 600.0
 _RECENT_S = 3600.0
 """What was used within this time may be in use by a build, or be made for a lock that is not written yet."""
@@ -230,7 +232,7 @@ class SdkStore:
         named: list[LockedSdk] = []
         problems: list[Problem] = []
         for place in sorted((self.folder / "locks").glob("*.json")):
-            lock = Path(str(read_json_object(place).get("lock", place)))  # a damaged note is refused as a lock is
+            lock = _lock_of(place)
             try:
                 named.extend(read_lock(read_regular(lock), str(lock)))
             except (FileNotFoundError, NotADirectoryError):
@@ -279,6 +281,12 @@ def _wheels(answer: Path) -> frozenset[str]:
         return frozenset()
 
 
+def _lock_of(note: Path) -> Path:
+    """The lock that a note is of. One that is damaged is its own, and refused as no lock."""
+    lock = read_json_object(note).get("lock")
+    return Path(lock) if isinstance(lock, str) and _PATH.fullmatch(lock) else note
+
+
 def _unread(why: str, where: str | None) -> Problem:
     hint = "mend it, or delete it if nothing is built by it any more"
     return Problem(f"no SDK is removed while a lock that may name it cannot be read: {why}", where, hint)
@@ -295,10 +303,9 @@ def _tells(place: Path) -> bool:
 
 
 def _stored(place: Path) -> Stored | None:
-    about: dict[str, Any] = read_json_object(place / _ABOUT)
     try:
-        sdk, form, tree = read_sdk(about["sdk"], str(place)), int(about["recipe"]), dict(about["tree"])
+        sdk, form, tree = read_about(read_json_object(place / _ABOUT), str(place))
         used = (place / _ABOUT).stat().st_mtime
-    except (KeyError, TypeError, ValueError, OSError, InputError):
+    except (OSError, InputError):
         return None
     return Stored(sdk, place / _ROOT, used, form, tree) if sdk.tree == place.name else None
