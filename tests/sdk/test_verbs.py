@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -291,6 +292,36 @@ def test_without_a_lock_it_is_told_and_what_writes_one(
     found = cli("toolchain", verb, "-C", small.root)
     told = f"there is no toolchain.lock in {small.root}: `kernel-builder toolchain lock` writes one\n"
     assert (found.code, found.out, found.err) == (0, "nothing is in the store\n", told)
+
+
+@pytest.mark.parametrize("verb", ["list", "verify", "pack"])
+@pytest.mark.parametrize("kind", ["a pipe", "a folder", "a link to nothing"])
+def test_a_lock_that_is_no_file_is_told_as_that(
+    small: SmallProject, cli: Cli, verb: str, kind: str, tmp_path: Path
+) -> None:
+    """To list and verify it was none, and they ended well."""
+    lock = small.root / "toolchain.lock"
+    makes: dict[str, Callable[[], object]] = {
+        "a pipe": lambda: os.mkfifo(lock),
+        "a folder": lock.mkdir,
+        "a link to nothing": lambda: lock.symlink_to("gone"),
+    }
+    makes[kind]()
+    words = [tmp_path / "stick"] if verb == "pack" else []
+    found = cli("toolchain", verb, *words, "-C", small.root)
+    assert (found.code, found.out) == (3, "")
+    assert f"cannot read {lock}: " in found.err
+    assert "restore it, or remove it to have one written anew" in found.err
+
+
+def test_what_was_altered_goes_whatever_the_lock_is(project: SmallProject, cli: Cli) -> None:
+    cli("toolchain", "lock", "-C", project.root)
+    (sdk,) = json.loads(cli("toolchain", "fetch", "--json", "-C", project.root).out)
+    (Path(sdk["folder"]) / "torch/include/ATen/h1.h").write_text("// other\n")
+    (project.root / "toolchain.lock").write_text("<<<<<<< ours\n")
+    found = cli("toolchain", "verify", "-C", project.root)
+    assert (found.code, "torch/include/ATen/h1.h; it is removed" in found.err) == (1, True)
+    assert cli("toolchain", "verify", "-C", project.root).code == 2
 
 
 def test_a_list_tells_what_an_sdk_takes_in_the_store_beside_its_wheels(project: SmallProject, cli: Cli) -> None:

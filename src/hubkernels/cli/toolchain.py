@@ -85,7 +85,7 @@ def list_sdks(project: ProjectFolder = HERE, json: Json = False) -> None:
     from hubkernels.model.size import size_text  # noqa: PLC0415
 
     sdks = _sdks(project)
-    locked = sdks.read() if _note_without(sdks.lock) else ()
+    locked = _locked(sdks)
     sizes = {each.sdk.tree: (each.sdk, taken(each.root)) for each in sdks.store().stored()}
     pinned = {sdk.tree for sdk in locked}
     rows = [(sdk, "locked", sizes[sdk.tree][1] if sdk.tree in sizes else None) for sdk in locked]
@@ -104,7 +104,6 @@ def list_sdks(project: ProjectFolder = HERE, json: Json = False) -> None:
 def verify(project: ProjectFolder = HERE, json: Json = False) -> None:
     """Read every file in the store: what is not as it was made is named and removed."""
     sdks = _sdks(project)
-    _note_without(sdks.lock)
     store, sound = sdks.store(), []
     problems = [_found(store, root, "an SDK does not tell what it is") for root in store.untold()]
     for stored in list(store.stored()):
@@ -115,6 +114,7 @@ def verify(project: ProjectFolder = HERE, json: Json = False) -> None:
             sound.append(stored)
     if problems:
         raise CheckFailedError(*problems)
+    _locked(sdks)  # last: what was altered goes, whatever the lock is
     if json:
         say_json([_as_json(stored.sdk) for stored in sound])
     else:
@@ -180,12 +180,12 @@ def _tell_carried(sdks: Sequence[LockedSdk], *, json: bool) -> None:
         columns([_row(sdk, sdk.tree) for sdk in sdks])
 
 
-def _note_without(file: Path) -> bool:
-    """Whether there is a lock; where there is none, that is told: what a verb prints then is of the store alone."""
-    there = file.is_file()
-    if not there:
-        note(f"there is no {file.name} in {file.parent}: `kernel-builder toolchain lock` writes one")
-    return there
+def _locked(sdks: ProjectSdks) -> tuple[LockedSdk, ...]:
+    """What the lock pins; where there is none, that is told: what a verb prints then is of the store alone."""
+    if sdks.locked:
+        return sdks.read()
+    note(f"there is no {sdks.lock.name} in {sdks.lock.parent}: `kernel-builder toolchain lock` writes one")
+    return ()
 
 
 def _of_this_machine(sdks: Sequence[LockedSdk]) -> tuple[LockedSdk, ...]:
