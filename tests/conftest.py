@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -281,6 +282,15 @@ COSTS = {
     "sanitizers": ("compiler", "torch", "slow"),
 }
 """Markers of whole folders; unit and golden cost nothing."""
+
+
+def pytest_configure() -> None:
+    """Interrupts end what a test starts, in each worker, too.
+
+    A shell without job control starts what it sends to the background with SIGINT ignored, and every process below
+    inherits that: who sends one and waits would wait for ever.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
