@@ -281,7 +281,19 @@ def test_who_may_not_write_is_told_the_way_out(
     hub = serve()
     ran = publish(hub, project, token=token)
     assert ran.code == 4
-    assert why in ran.err
+    assert f"error: {why}" in ran.err
+    assert "hint: " in ran.err
+
+
+@pytest.mark.parametrize(
+    ("token", "why"), [(READER, "the token of reader is one to read with"), ("", "there is no token to write with")]
+)
+def test_a_dry_run_warns_who_may_not_write(serve: Serve, project: Path, publish: Publish, token: str, why: str) -> None:
+    """It passed without a word, and `release` names it as what tells why publishing would fail."""
+    ran = publish(serve(), project, "--dry-run", token=token)
+    assert ran.code == 0, ran.err
+    assert ran.out.endswith("would be published\n")
+    assert f"warning: publishing would fail: {why}\n" in ran.err
     assert "hint: " in ran.err
 
 

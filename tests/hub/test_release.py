@@ -231,9 +231,11 @@ def test_a_plan_tells_why_and_does_nothing(serve: Serve, project: Path, release:
 
 def test_a_dry_run_publishes_nothing(serve: Serve, release: Release) -> None:
     hub = serve()
-    ran = release(hub, "--dry-run", "--json")
+    ran = release(hub, "--dry-run", "--json", HF_TOKEN="")
     assert ran.code == 0, ran.err
     assert json.loads(ran.out)["status"] == "would_release"
+    (warning,) = json.loads(ran.out)["warnings"]
+    assert warning["what"] == "publishing would fail: there is no token to write with"
     assert json.loads(ran.out)["published"][0]["status"] == "would_upload"
     assert hub.ask("GET", f"/api/kernels/{REPO}", token=OWNER).status == 404
 

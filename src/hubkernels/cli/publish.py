@@ -83,7 +83,7 @@ def publish(  # noqa: PLR0913, PLR0917 - one parameter an option
 ) -> None:
     """Publish what is built: one commit a package, on the branch of its version, then loaded back at that commit."""
     from hubkernels.hub.deliver import deliver  # noqa: PLC0415 - `--help` does without
-    from hubkernels.hub.order import Course, make_orders, untraced  # noqa: PLC0415
+    from hubkernels.hub.order import Course, make_orders, warnings  # noqa: PLC0415
     from hubkernels.hub.prepare import Wishes, refuse_shared_repository  # noqa: PLC0415
 
     refuse_unwritable(output_json)
@@ -101,7 +101,7 @@ def publish(  # noqa: PLR0913, PLR0917 - one parameter an option
     builder, target = open_target(project, packages)
     refuse_shared_repository(target.packages, wishes)  # whichever of them can be built here
     orders = make_orders(builder, _publishable(builder, target), wishes, course)
-    say_warnings(untraced(orders))
+    say_warnings(warnings(orders))
     done: dict[str, Delivery] = {}
 
     def tell() -> None:

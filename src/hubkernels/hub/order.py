@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from hubkernels.build.pipeline import Builder
 from hubkernels.errors import (
@@ -35,7 +36,7 @@ class Course:
 
 @dataclass(frozen=True)
 class Order:
-    """card: None for none."""
+    """card: None for none. lacking: in a dry run, why the Hub would not take it from who asks."""
 
     builder: Builder
     package: Package
@@ -43,6 +44,7 @@ class Order:
     publication: Publication
     remote: Remote
     card: Sheet | None
+    lacking: tuple[Problem, ...] = ()
 
 
 def make_orders(builder: Builder, packages: Iterable[Package], wishes: Wishes, course: Course) -> tuple[Order, ...]:
@@ -52,8 +54,14 @@ def make_orders(builder: Builder, packages: Iterable[Package], wishes: Wishes, c
     return gathered(lambda package: _make(builder, package, wishes, course), chosen)
 
 
-def untraced(orders: Iterable[Order]) -> tuple[Problem, ...]:
-    """A warning, one for all of them, where it is known of no commit what was built of it."""
+def warnings(orders: Iterable[Order]) -> tuple[Problem, ...]:
+    """What is no reason to send none of them."""
+    told = tuple(orders)
+    return (*_untraced(told), *(problem for each in told for problem in each.lacking))
+
+
+def _untraced(orders: Iterable[Order]) -> tuple[Problem, ...]:
+    """One for all of them, where it is known of no commit what was built of it."""
     found = tuple(each for each in orders if not all(variant.traced for variant in each.publication.variants))
     if not found:
         return ()
@@ -91,18 +99,23 @@ def _insist_on_right(remote: Remote) -> None:
         remote.insist_on_right()
 
 
-def _ask(package: Package, wishes: Wishes, course: Course, publication: Publication) -> None:
-    """Of a Hub that answers, whatever it has against it."""
+def _ask(package: Package, wishes: Wishes, course: Course, publication: Publication) -> tuple[Problem, ...]:
+    """Of a Hub that answers, whatever it has against it. A dry run needs no right to write: why it lacks is told."""
     remote = _remote_of(package, wishes)
-    right = () if course.dry_run or publication.as_pull_request else (partial(_insist_on_right, remote),)
-    refused: list[HubkernelsError] = []
-    for ask in (*right, lambda: preview(publication, remote)):
-        try:
-            ask()
-        except (CheckFailedError, HubRefusedError) as error:  # noqa: PERF203 - two questions
-            refused.append(error)
-    if refused:
-        raise combined(refused)
+    lacking = () if publication.as_pull_request else _refusals(partial(_insist_on_right, remote))
+    refused = _refusals(partial(preview, publication, remote))
+    if refused or (lacking and not course.dry_run):
+        raise combined((*lacking, *refused))
+    problems = (problem for error in lacking for problem in error.problems)
+    return tuple(replace(problem, what=f"publishing would fail: {problem.what}") for problem in problems)
+
+
+def _refusals(ask: Callable[[], object]) -> tuple[HubkernelsError, ...]:
+    try:
+        ask()
+    except (CheckFailedError, HubRefusedError) as error:
+        return (error,)
+    return ()
 
 
 def _card_of(package: Package, wishes: Wishes, course: Course, publication: Publication) -> Sheet | None:
@@ -117,11 +130,11 @@ def _remote_of(package: Package, wishes: Wishes) -> Remote:
 
 def _make(builder: Builder, package: Package, wishes: Wishes, course: Course) -> Order:
     publication, against = prepare(builder, package, wishes)
-    looks: tuple[Callable[[], Sheet | None], ...] = (
+    looks: tuple[Callable[[], Any], ...] = (
         partial(_refuse, against),
         partial(_refuse_unknown, builder, package, wishes, publication),
         partial(_ask, package, wishes, course, publication),
         partial(_card_of, package, wishes, course, publication),
     )
-    *_, card = gathered(lambda look: look(), looks)
-    return Order(builder, package, course, publication, _remote_of(package, wishes), card)
+    *_, lacking, card = gathered(lambda look: look(), looks)
+    return Order(builder, package, course, publication, _remote_of(package, wishes), card, lacking)

@@ -9,7 +9,7 @@ from hubkernels.errors import CheckFailedError, Problem
 from hubkernels.hub.deliver import Delivery, load_back, send, show_card
 from hubkernels.hub.lock import lock
 from hubkernels.hub.lock_files import write_lock
-from hubkernels.hub.order import Order, untraced
+from hubkernels.hub.order import Order, warnings
 from hubkernels.model.lock import LOCK as LOCK_FILE
 from hubkernels.model.project import KernelDependency
 from hubkernels.release.gates import cases
@@ -22,8 +22,8 @@ def publish(release: Release) -> Iterator[Taken]:
     """What there is against any package is found out before the first one is sent."""
     with stopping_at(PUBLISH, tuple(each.name for each in release.built), release.repeat_all()):
         orders = _orders(release)
-    if warnings := untraced(orders):
-        yield Taken((), warnings)
+    if found := warnings(orders):
+        yield Taken((), found)
     done = []
     for order in orders:
         delivery = yield from _deliver(release, order)
