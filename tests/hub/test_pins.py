@@ -294,6 +294,9 @@ def test_check_fails_where_the_lock_is_out_of_date_and_writes_nothing(site: Site
     assert ran.code == 1
     assert "org/base@1 is not locked" in ran.err
     assert "org/top@1 is locked, and nothing depends on it" in ran.err
+    assert "`kernel-builder lock` writes it anew" in ran.err
+    ran = site.cli("lock", "org/low@3", "--check", "--trust", "org", "--output", "kernels.lock")
+    assert "`kernel-builder lock org/low@3 --trust org --output kernels.lock` writes it anew" in ran.err
     assert (site.folder / "kernels.lock").read_bytes() == before
     assert site.cli("lock").code == 0
     (site.folder / "kernels.hashes.json").unlink()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -65,7 +66,9 @@ def lock(  # noqa: PLR0913, PLR0917 - one parameter an option
     there = read_lock(file) if check else None
     now = resolve(wanted, remote_of(), trust or ())
     if there is not None and (problems := outdated(there, now)):
-        raise CheckFailedError(*(Problem(each.what, str(file), each.hint) for each in problems))
+        again = shlex.join(_words(repositories, trust, output, project))
+        hint = f"`kernel-builder {again}` writes it anew"
+        raise CheckFailedError(*(Problem(each.what, str(file), hint) for each in problems))
     if not check:
         write_lock(file, now)
     _tell_pins(now, json=json)
@@ -73,6 +76,16 @@ def lock(  # noqa: PLR0913, PLR0917 - one parameter an option
         Problem(f"{repo_id} is locked at several commits: load_kernel({repo_id!r}) takes the first", str(file))
         for repo_id in locked_twice(now)
     )
+
+
+def _words(
+    repositories: Sequence[str] | None, trust: Sequence[str] | None, output: Path | None, project: Path
+) -> tuple[str, ...]:
+    """The words of a call that writes the lock."""
+    trusted = (word for each in trust or () for word in ("--trust", each))
+    to = ("--output", str(output)) if output else ()
+    of = ("--project", str(project)) if project != HERE else ()
+    return ("lock", *(repositories or ()), *trusted, *to, *of)
 
 
 def _tell_pins(found: Lock, *, json: bool) -> None:

@@ -171,8 +171,7 @@ def outdated(there: Lock, now: Lock) -> tuple[Problem, ...]:
     ]
     if not found and there.files != now.files:
         found = [Problem("the hashes beside the lock are missing, or those of other files")]
-    hint = "`kernel-builder lock` writes it anew"
-    return tuple(replace(problem, hint=hint) for problem in found)
+    return tuple(found)
 
 
 def locked_twice(lock: Lock) -> tuple[str, ...]:

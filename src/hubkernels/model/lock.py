@@ -16,6 +16,7 @@ from hubkernels.model.client import COMMIT, REPO_ID, REPO_RULE
 from hubkernels.model.project import KernelDependency
 
 LOCK = "kernels.lock"
+ANEW = "`kernel-builder lock` writes it anew, with the words that it was written with"
 _HASHES = ".hashes.json"
 _ALGORITHM = "sha256"
 _FORM = 1
@@ -144,4 +145,4 @@ def _json(text: bytes, where: str) -> Any:  # noqa: ANN401 - any JSON
 
 
 def _wrong(what: str, where: str) -> InputError:
-    return InputError(Problem(what, where, "`kernel-builder lock` writes it anew"))
+    return InputError(Problem(what, where, ANEW))
