@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from hubkernels.errors import CheckFailedError, HubRefusedError
+from hubkernels.errors import CheckFailedError, InputError
 from hubkernels.hub.changes import RemoteFile
 from hubkernels.hub.lock import lock
 from hubkernels.hub.prefetch import prefetch
@@ -433,8 +433,9 @@ def test_what_is_not_where_it_was_fetched_to_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("asked", ["a" * 7, "A" * 12, "a" * 39, "a" * 41, "a" * 63])
-def test_another_commit_than_the_one_that_begins_so_is_refused(asked: str) -> None:
-    with pytest.raises(HubRefusedError, match=f"the Hub says that {asked} is b+"):
+def test_the_beginning_of_a_commit_is_refused_before_a_hub_is_asked(asked: str) -> None:
+    """The Hub said that there is no such revision, and the hint led away."""
+    with pytest.raises(InputError, match=f"{asked} is no whole commit\n.*\n  hint: all 40 hex digits of it"):
         lock([KernelDependency("org/base", revision=asked)], Vain, None)
 
 

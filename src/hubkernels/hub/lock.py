@@ -9,14 +9,14 @@ from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from hubkernels.errors import CheckFailedError, HubRefusedError, InputError, Problem, gathered
+from hubkernels.errors import CheckFailedError, InputError, Problem, gathered
 from hubkernels.hub.branches import version_of
 from hubkernels.hub.changes import RemoteFile
 from hubkernels.hub.hashes import against_digest, refuse_bytecode
 from hubkernels.hub.offer import Content
 from hubkernels.hub.remote import Remote
 from hubkernels.hub.variant_metadata import metadata_of, read_variant
-from hubkernels.model.client import BEGINNING_RULE, COMMIT, may_stand_for, spelled_alike
+from hubkernels.model.client import BEGINNING_RULE, COMMIT, begins_a_commit, spelled_alike
 from hubkernels.model.lock import Files, Lock, Pin, words
 from hubkernels.model.project import KernelDependency
 from hubkernels.model.refused import UNSEEN
@@ -90,7 +90,9 @@ class _Walk:
 def _insist_on_pin(wanted: KernelDependency, by: KernelDependency, remote: Remote) -> None:
     if wanted.version is None and not COMMIT.fullmatch(wanted.revision or ""):
         what = f"{words(by)} takes {words(wanted)} as kernel-depends: a branch or a tag, which can move"
-        hint = f"its author should name {remote.commit_of(wanted.revision or '')}, or a version"
+        revision = wanted.revision or ""
+        commit = "all 40 hex digits of it" if begins_a_commit(revision) else remote.commit_of(revision)
+        hint = f"its author should name {commit}, or a version"
         raise CheckFailedError(Problem(what, remote.url, hint))
 
 
@@ -111,11 +113,11 @@ def _pin(wanted: KernelDependency, remote: Remote) -> Pin:
 
 
 def _commit_of(revision: str, remote: Remote) -> str:
-    """What the Hub says. Raises HubRefusedError for a commit that does not begin as it was asked for."""
-    commit = remote.commit_of(revision)
-    if not may_stand_for(revision, commit):
-        raise HubRefusedError(Problem(f"the Hub says that {revision} is {commit}", remote.url, BEGINNING_RULE))
-    return commit
+    """What the Hub says of a branch or a tag. Raises InputError for the beginning of a commit, before it is asked."""
+    if begins_a_commit(revision):
+        hint = f"all 40 hex digits of it, as `git log` shows; {BEGINNING_RULE}"
+        raise InputError(Problem(f"{revision} is no whole commit", remote.url, hint))
+    return remote.commit_of(revision)
 
 
 def versions_of(remote: Remote) -> dict[int, str]:

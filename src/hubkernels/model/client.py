@@ -37,6 +37,11 @@ _BEGINNING = re.compile(r"(?![0-9]{7,39}\Z)[0-9a-fA-F]{7,64}")
 """Of a commit hash, as short as git and the Hub show it; a branch may be called ``2026``, ``feed`` or by a date."""
 
 
+def begins_a_commit(revision: str) -> bool:
+    """Whether this looks as a commit hash that is not whole."""
+    return COMMIT.fullmatch(revision.lower()) is None and _BEGINNING.fullmatch(revision) is not None
+
+
 def may_stand_for(revision: str, commit: str) -> bool:
     """Whether a Hub may name this commit for a revision: what looks like a hash begins that of the commit."""
     return _BEGINNING.fullmatch(revision) is None or commit.startswith(revision.lower())
