@@ -352,7 +352,7 @@ def test_a_dirty_tree_is_refused_but_on_request(serve: Serve, project: Path, pub
     assert cli("build", "--project", project).code == 0
     ran = publish(hub, project)
     assert ran.code == 1
-    assert f"built of files that are not committed: {CPU}, {CUDA}" in ran.err
+    assert f"the checkout had files that are not committed when these were built: {CPU}, {CUDA}" in ran.err
     assert "--allow-dirty" in ran.err
     assert done(publish(hub, project, "--json", "--allow-dirty"))["status"] == "uploaded"
     commit_all(project)
@@ -441,7 +441,7 @@ def test_what_was_built_while_git_failed_is_asked_about_once_it_does_not(
     assert cli("build", "--project", project).code == 0
     ran = publish(hub, project)
     assert ran.code == 1
-    assert f"built of files that are not committed: {CPU}, {CUDA}" in ran.err
+    assert f"the checkout had files that are not committed when these were built: {CPU}, {CUDA}" in ran.err
     commit_all(project)
     assert cli("build", "--project", project).code == 0
     assert done(publish(hub, project, "--json"))["status"] == "uploaded"
@@ -557,7 +557,7 @@ def test_all_there_is_against_it_is_told_at_once(serve: Serve, project: Path, pu
     ran = publish(hub, project, "--variant", CPU, "--branch", "v1", token=READER)
     assert ran.code == 4
     told = (
-        f"built of files that are not committed: {CPU}",
+        f"the checkout had files that are not committed when these were built: {CPU}",
         "--allow-dirty",
         "the token of reader is one to read with",
         "--create-pr proposes the change",

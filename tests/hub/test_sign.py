@@ -96,7 +96,9 @@ def test_no_key_is_made_where_git_would_take_it_along(tmp_path: Path, cli: Cli) 
     assert "outside of it, as ~/.config/hubkernels/release.key; or name it in .gitignore" in ran.err
     assert not key.parent.exists()
     assert cli("init", tmp_path / "my-kernel").code == 0
-    assert cli("keygen", tmp_path / "my-kernel/release.key").code == 0
+    made = cli("keygen", tmp_path / "my-kernel/release.key")
+    assert (made.code, "commit release.key.pub, or keep it elsewhere, before the next build" in made.out) == (0, True)
+    assert "commit" not in cli("keygen", tmp_path.parent / f"{tmp_path.name}.key").out
 
 
 def test_of_two_who_make_a_key_at_once_one_is_told(tmp_path: Path) -> None:

@@ -31,4 +31,6 @@ def keygen(file: KeyFile, kind: Kind = "ecdsa-p256") -> None:
     public = make_key(file, kind, os.environ.get(PASSWORD))
     say(f"private key  {file}: keep it to yourself")
     say(f"public key   {public}: give it to who verifies, in a policy")
+    if takes_along(public, os.environ):
+        say(f"             commit {public.name}, or keep it elsewhere, before the next build: it is not committed yet")
     say(f"named        {read_public(public.read_bytes()).hint}")

@@ -86,5 +86,5 @@ _COMMIT = (
 def dirty(offered: Iterable[Offered]) -> Iterator[Problem]:
     tags = [each.tag for each in offered if each.dirty]
     if tags:
-        what = f"built of files that are not committed: {', '.join(tags)}"
+        what = f"the checkout had files that are not committed when these were built: {', '.join(tags)}"
         yield Problem(what, hint=_COMMIT)
