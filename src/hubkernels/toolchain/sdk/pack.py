@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import json
 import tempfile
 import time
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from hubkernels.errors import CheckFailedError, InputError, Problem
@@ -77,9 +79,10 @@ def _write(archive: zipfile.ZipFile, name: str, content: bytes) -> str:
 
 
 def unpack(file: Path, store: SdkStore, tell: Tell) -> tuple[LockedSdk, ...]:
-    """Take the SDKs of a file into the store. Raises InputError that names what is damaged, and then takes none."""
+    """Take the SDKs of a file into the store. Raises CheckFailedError that names what is damaged; then takes none."""
     with read_errors(file), file.open("rb") as opened, store.part(f"the SDKs of {file.name}", tell) as part:
-        archive = OpenWheel(opened, file.name)
+        with _damage():
+            archive = OpenWheel(opened, file.name)
         abouts = [name for name in archive.names if name.count("/") == 1 and name.endswith(f"/{_ABOUT}")]
         if not abouts:
             hint = "such a file is what `kernel-builder toolchain pack` writes"
@@ -89,11 +92,22 @@ def unpack(file: Path, store: SdkStore, tell: Tell) -> tuple[LockedSdk, ...]:
             room = part / str(number)
             with disk_errors(room):
                 (room / "root").mkdir(parents=True)
-            drafts.append(_read(archive, name, Draft(room / "root"), file, tell))
+            with _damage():
+                drafts.append(_read(archive, name, Draft(room / "root"), file, tell))
         for draft, sdk, form in drafts:
             if not store.find(sdk.tree):
                 store.keep(draft, sdk, form)
         return tuple(sdk for _, sdk, _ in drafts)
+
+
+@contextlib.contextmanager
+def _damage() -> Iterator[None]:
+    """Nobody wrote what is wrong in there: it came to harm on the way."""
+    try:
+        yield
+    except InputError as error:
+        hint = "nothing of it was kept: copy it again"
+        raise CheckFailedError(*(replace(each, hint=hint) for each in error.problems)) from error
 
 
 def _read(archive: OpenWheel, name: str, draft: Draft, file: Path, tell: Tell) -> tuple[Draft, LockedSdk, int]:
