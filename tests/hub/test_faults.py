@@ -193,6 +193,9 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path, cli: Cli) -> N
     assert ran.code == 2
     assert f"{tmp_path} is no Hub, and not empty\n  hint: name a new folder for it" in ran.err
     assert [path.name for path in tmp_path.rglob("*")] == ["tmp", "file"]
+    ran = cli("hub", "serve", tmp_path / "tmp/file")
+    assert ran.code == 2
+    assert f"{tmp_path / 'tmp/file'} is no folder\n  hint: name a new one for it" in ran.err
 
 
 def test_a_port_that_is_taken_is_said(tmp_path: Path, hub: Served, cli: Cli) -> None:

@@ -95,6 +95,8 @@ class Hub:
         two repositories are one name.
         """
         with disk_errors(self.folder):
+            if self.folder.exists() and not self.folder.is_dir():
+                raise InputError(Problem(f"{self.folder} is no folder", hint="name a new one for it"))
             lacking = tuple(path for path in (self.folder, *self.folder.parents) if not path.exists())
             self.folder.mkdir(parents=True, exist_ok=True)
             if not (self.folder / _OWN).is_dir() and any(self.folder.iterdir()):
