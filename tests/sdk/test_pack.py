@@ -156,15 +156,17 @@ def test_what_does_not_tell_what_it_is_is_not_passed_over(
 
 
 @pytest.mark.parametrize(
-    ("files", "message"),
+    ("files", "error", "message"),
     [
-        ({"torch/version.py": b""}, "there is no SDK in .*other.zip[^$]*toolchain pack"),
-        ({"0/sdk.json": b"{"}, "this tells of no SDK"),
-        ({"0/sdk.json": b"[" * 100_000}, "this tells of no SDK"),
+        ({"torch/version.py": b""}, InputError, "there is no SDK in .*other.zip[^$]*toolchain pack"),
+        ({"0/sdk.json": b"{"}, CheckFailedError, "this tells of no SDK"),
+        ({"0/sdk.json": b"[" * 100_000}, CheckFailedError, "this tells of no SDK"),
     ],
 )
-def test_a_file_that_was_not_packed_here_is_refused(tmp_path: Path, files: dict[str, bytes], message: str) -> None:
+def test_a_file_that_was_not_packed_here_is_refused(
+    tmp_path: Path, files: dict[str, bytes], error: type[Exception], message: str
+) -> None:
     """A wheel used to be unpacked without a word, and broken JSON was a traceback."""
     (tmp_path / "other.zip").write_bytes(write_wheel("torch", "2.12.1", files))
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(error, match=message):
         unpack(tmp_path / "other.zip", SdkStore(tmp_path / "far"), silent)
