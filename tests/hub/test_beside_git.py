@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -101,6 +101,23 @@ def test_a_lock_of_a_server_that_was_killed_is_nobody_s(hub: Served, serve: Serv
     gits.unlink()
     assert again.ask("POST", f"{API}/commit/main", lines(file("a")), CI).status == 200
     again.check("kernels/org/my-kernel", "--no-dangling")
+
+
+LOCKS: dict[str, Callable[[Path], object]] = {
+    "link": lambda path: path.symlink_to(path.name),
+    "folder": lambda path: path.mkdir(mode=0o555),
+}
+
+
+@pytest.mark.parametrize("what", LOCKS)
+@pytest.mark.parametrize("name", [V1, "packed-refs"])
+def test_a_lock_that_is_no_file_stops_no_hub_and_is_named(hub: Served, serve: Serve, name: str, what: str) -> None:
+    """The whole Hub did not start."""
+    LOCKS[what](hub.git() / f"{name}.lock")
+    hub.running.hub.close()
+    again = serve(hub.folder)
+    assert again.ask("GET", API).status == 200
+    refused(again.ask("DELETE", f"{API}/branch/v1", token=CI), 503, f"{name}.lock is there: try again; where no git")
 
 
 @pytest.mark.parametrize("by", ["distance", "name", "nothing"])

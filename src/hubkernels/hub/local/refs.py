@@ -173,7 +173,8 @@ class Refs:
         left = [self.folder / name for name in self._files("refs/", locks=True)]
         for lock in (*left, self.folder / f"{_PACKED}{_LOCK}"):
             with contextlib.suppress(FileNotFoundError):
-                if not lock.stat().st_mode & _WRITABLE:
+                mode = lock.lstat().st_mode
+                if stat.S_ISREG(mode) and not mode & _WRITABLE:
                     lock.unlink()
 
     def _files(self, prefix: str, *, locks: bool = False) -> Iterator[str]:
