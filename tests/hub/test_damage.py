@@ -250,6 +250,31 @@ def test_damage_among_packed_refs_hides_what_may_have_stood_there(hub: Served) -
         assert "packed-refs of this repository is damaged" in answer.json()["error"]
 
 
+def test_the_last_ref_that_was_packed_can_be_deleted(hub: Served, tmp_path: Path) -> None:
+    """It left an empty file, with which nobody could clone any more."""
+    for tag in ("s", "t"):
+        assert hub.ask("POST", f"{API}/tag/main", {"tag": tag}, OWNER).status == 200
+    assert run("git", "-C", hub.git(), "pack-refs").returncode == 0
+    for tag in ("s", "t"):
+        assert hub.ask("DELETE", f"{API}/tag/{tag}", token=OWNER).status == 200
+        assert cloned(hub, tmp_path / tag) == ""
+    assert not (hub.git() / "packed-refs").exists()
+    hub.check("kernels/org/my-kernel", "--no-dangling")
+
+
+def test_packed_refs_that_are_empty_are_named(hub: Served, tmp_path: Path) -> None:
+    """git writes no such file, and what stood there is lost: each clone was a bare 500."""
+    (hub.git() / "packed-refs").touch()
+    for answer in (hub.ask("GET", f"{API}/refs"), hub.ask("GET", REFS), hub.ask("GET", f"{API}/revision/v2")):
+        assert answer.status == 503, answer
+        told = answer.json()["error"]
+        assert "packed-refs of this repository is damaged, it is empty: who runs the Hub may delete it where" in told
+    copy = tmp_path / "copy"
+    assert run("cp", "-a", hub.folder, copy).returncode == 0
+    with pytest.raises(CheckFailedError, match="org/my-kernel is damaged: packed-refs is empty"):
+        pack(copy, tmp_path / "x.tar")
+
+
 NO_FILES: dict[str, Callable[[Path], object]] = {
     "pipe": os.mkfifo,
     "folder": Path.mkdir,

@@ -11,13 +11,13 @@ import logging
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
 from hubkernels.host.files import read_regular
 from hubkernels.hub.local.answers import Refusal
-from hubkernels.hub.local.durable import make_folders, sync_all, write_durably
+from hubkernels.hub.local.durable import make_folders, sync_all, sync_file, write_durably
 from hubkernels.hub.local.names import is_commit, is_ref
 
 _LOG = logging.getLogger(__name__)
@@ -34,7 +34,9 @@ _WRITABLE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 _LOCKED_AGAIN_S = 0.005
 _LOCKED_MOST_S = 3.0  # git holds a ref's for milliseconds, that of packed-refs for as long as it writes
 _MEND = "write the commit there"
-_NO_FILE = ("is no plain file", "delete it where no refs were ever packed")
+_DELETE = "delete it where no refs were ever packed"
+_NO_FILE = ("is no plain file", _DELETE)
+_EMPTY = ("is empty", _DELETE)
 
 
 class DamagedRefError(Refusal):
@@ -133,8 +135,7 @@ class Refs:
         with self._locked(path), self._locked(self.folder / _PACKED):
             packed = self._packed()
             if packed.pop(name, None):
-                lines = "".join(f"{oid} {ref}\n" for ref, oid in sorted(packed.items()))
-                write_durably(self.folder / _PACKED, lines.encode(), self.scratch)
+                self._pack(packed)
             path.unlink(missing_ok=True)
             sync_all({path.parent})
         kind = self.folder.joinpath(*name.split("/")[:2])
@@ -143,6 +144,16 @@ class Refs:
                 if folder == kind:
                     break
                 folder.rmdir()
+
+    def _pack(self, refs: Mapping[str, str]) -> None:
+        """Of none there is no file: an empty one is what git never writes, and dulwich cannot read."""
+        path = self.folder / _PACKED
+        if refs:
+            lines = "".join(f"{oid} {ref}\n" for ref, oid in sorted(refs.items()))
+            write_durably(path, lines.encode(), self.scratch)
+        else:
+            path.unlink()
+            sync_file(self.folder)
 
     @contextlib.contextmanager
     def _locked(self, path: Path) -> Iterator[None]:
@@ -206,6 +217,8 @@ class Refs:
             if path.is_file():  # the disk's failure
                 raise
             raise DamagedRefError(path, self.folder, *_NO_FILE) from error
+        if lines == [""]:
+            raise DamagedRefError(path, self.folder, *_EMPTY)
         found = {name: oid for oid, name in map(_entry, lines) if is_commit(oid) and is_ref(name)}
         if wanted not in found and not all(map(_is_packed, lines)):
             raise DamagedRefError(path, self.folder)
