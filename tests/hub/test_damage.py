@@ -362,6 +362,15 @@ def test_links_of_refs_that_lead_nowhere_are_not_packed(folder: Path, serve: Ser
     assert serve(folder).ask("GET", "/api/kernels/org/first").status == 200
 
 
+def test_a_repository_without_main_is_neither_packed_nor_unpacked(folder: Path, tmp_path: Path) -> None:
+    """Clients ask for it by default, and `hub pull` takes none without it either."""
+    (folder / "kernels/org/second.git/refs/heads/main").unlink()
+    with pytest.raises(CheckFailedError, match="org/second is damaged: it has no branch main"):
+        pack(folder, tmp_path / "x.tar")
+    with pytest.raises(CheckFailedError, match="org/second is damaged: it has no branch main"):
+        unpack(archived(folder, tmp_path / "x.tar"), tmp_path / "in")
+
+
 def test_settings_that_are_damaged_are_told(folder: Path, serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
     settings = folder / "kernels/org/first.git/hub.json"
     settings.write_bytes(b"{")

@@ -25,7 +25,7 @@ from hubkernels.hub.local.names import RepoId, against_entry
 from hubkernels.hub.local.objects import DamagedObjectError
 from hubkernels.hub.local.packs import inflate
 from hubkernels.hub.local.refs import KINDS
-from hubkernels.hub.local.repository import Repository
+from hubkernels.hub.local.repository import MAIN, Repository
 from hubkernels.hub.local.tree import FILE, FOLDER, MODES, Entry, all_entries
 
 _TOLD = 10
@@ -159,8 +159,10 @@ def _against(entry: Entry) -> str | None:
 
 
 def _missing(git: Repository, kinds: Kinds) -> Iterator[str]:
-    """What refs lead to and no object is."""
+    """What refs lead to and no object is; and main, which clients ask for by default and nobody can delete."""
     seen: set[str] = set()
+    if git.refs.get(MAIN) is None:
+        yield "it has no branch main"
     for prefix in KINDS:
         for name, oid in git.refs.below(prefix).items():
             if prefix != "refs/tags/" and kinds.get(oid) != "commit":
