@@ -323,6 +323,49 @@ def test_an_object_that_is_no_plain_file_is_damage_and_is_not_waited_for(
         pack(copy, tmp_path / "x.tar")
 
 
+STRANGE: dict[str, Callable[[Path], object]] = {
+    **NO_FILES,
+    "device": lambda path: path.symlink_to("/dev/zero"),
+    "loop": lambda path: path.symlink_to(path.name),
+}
+FILES = (
+    *(f"objects/pack/*.{kind}" for kind in ("pack", "idx", "bitmap")),
+    *(f"objects/{name}" for name in ("pack/multi-pack-index", "info/commit-graph", "info/alternates")),
+    *("shallow", "info/grafts", "commondir"),
+)
+PLACES = [
+    *product(FILES, ("pipe", "folder")),
+    *product(("objects", "objects/pack", "objects/info", "info"), ("pipe", "link")),
+    *product(("objects/pack/*.pack", "shallow"), ("link", "device", "loop")),
+    ("HEAD", "folder"),
+]
+
+
+@pytest.mark.parametrize(("name", "what"), PLACES)
+def test_what_is_of_another_kind_than_git_s_file_is_named_and_not_waited_for(
+    folder: Path, serve: Serve, caplog: pytest.LogCaptureFixture, name: str, what: str
+) -> None:
+    """A pipe held up each clone for ever, and `hub pack`; a device filled the memory; a folder was a bare 500."""
+    git = folder / "kernels/org/first.git"
+    assert run("git", "-C", git, "repack", "-adbq").returncode == 0
+    path = next(git.glob(name), git / name)
+    if path.exists():
+        path.rename(folder.with_name("away"))
+    STRANGE[what](path)
+    told = f"{path.relative_to(git)} of org/first is "
+    with pytest.raises(CheckFailedError, match=f"org/first is damaged: {path.relative_to(git)} is "):
+        pack(folder, folder.with_name("x.tar"))
+    hub = serve(folder)
+    for page in ("/api/kernels/org/first/refs", "/kernels/org/first/info/refs?service=git-upload-pack"):
+        answer = hub.ask("GET", page)
+        assert answer.status == 503, answer
+        assert told in answer.json()["error"]
+    assert f"{path} is " in caplog.text
+    assert [each["id"] for each in hub.ask("GET", "/api/kernels").json()] == ["org/second"]
+    gone = {"type": "kernel", "organization": "org", "name": "first"}
+    assert hub.ask("DELETE", "/api/repos/delete", gone, OWNER).status == 200
+
+
 @pytest.fixture
 def folder(serve: Serve, tmp_path: Path) -> Path:
     """A Hub's folder with two kernels, which nobody serves any more: a copy of one."""

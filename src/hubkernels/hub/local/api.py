@@ -17,7 +17,7 @@ from hubkernels.hub.local.asked import Asked, Site, base_url, commit_asked, flag
 from hubkernels.hub.local.card import card_errors, card_warnings
 from hubkernels.hub.local.hub import Stored
 from hubkernels.hub.local.names import RepoId, kind_of
-from hubkernels.hub.local.objects import DamagedObjectError, MissingObjectError
+from hubkernels.hub.local.objects import DamagedFileError, MissingObjectError
 from hubkernels.hub.local.refs import DamagedRefError
 from hubkernels.hub.local.repository import MAIN
 from hubkernels.model.client import spelled_alike
@@ -197,9 +197,10 @@ def _told(stored: Stored) -> dict[str, Any] | None:
     None, too, where it was deleted meanwhile.
     """
     try:
+        stored.git.insist_on_kinds()
         head = stored.git.refs.get(MAIN)
         return describe.repository(stored, head) if head else None
-    except (DamagedRefError, DamagedObjectError):
+    except (DamagedRefError, DamagedFileError):
         pass
     except MissingObjectError as error:
         error.refusal()  # which logs it, but for a repository that was deleted

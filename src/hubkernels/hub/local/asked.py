@@ -69,6 +69,7 @@ class Site:
         stored = self.visible(repo, account)
         if role != "read":
             self.allow(account, role, stored.repo.owner)
+        stored.git.insist_on_kinds()
         return Asked(stored, account)
 
     def visible(self, repo: RepoId, account: Account | None) -> Stored:

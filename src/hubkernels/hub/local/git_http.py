@@ -97,11 +97,13 @@ class GitHttp:
         account = self.site.account(request)
         asked = repo_of(request)
         try:
-            return self.site.visible(RepoId(asked.kind, asked.owner, asked.name.removesuffix(".git")), account)
+            stored = self.site.visible(RepoId(asked.kind, asked.owner, asked.name.removesuffix(".git")), account)
         except Refusal as refusal:
             if account:
                 raise
             raise Refusal(401, refusal.message, refusal.code, headers=_LOGIN) from refusal
+        stored.git.insist_on_kinds()
+        return stored
 
 
 class _Spool:

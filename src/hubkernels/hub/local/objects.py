@@ -49,17 +49,24 @@ class MissingObjectError(KeyError):
         return DamagedObjectError(self.oid, self.store, "is missing")
 
 
-class DamagedObjectError(Refusal):
-    """An object that cannot be read, which who asks cannot help."""
+class DamagedFileError(Refusal):
+    """A file of a repository that cannot be read, which who asks cannot help. name: where its path says too little."""
+
+    def __init__(self, folder: Path, path: Path, what: str, why: object = "", *, name: str = "") -> None:
+        _LOG.error("%s %s%s", path, what, f": {why}" if why else "")
+        file = name or path.relative_to(folder).as_posix()
+        repo = f"{folder.parent.name}/{folder.name.removesuffix('.git')}"
+        hint = "bring it back from a copy, or delete the repository and `kernel-builder hub pull` it again"
+        super().__init__(503, f"{file} of {repo} {what}: who runs the Hub may {hint}")
+
+
+class DamagedObjectError(DamagedFileError):
+    """An object that cannot be read."""
 
     def __init__(self, oid: str, store: ObjectStore, what: str, why: object = "") -> None:
         path = store.path(oid)
-        repository = store.folder.parent
-        _LOG.error("%s %s%s", path, what, f": {why}" if why else "")
-        file = f"objects/{oid[:2]}/{oid[2:]}" if path.exists() else f"the object {oid}"
-        repo = f"{repository.parent.name}/{repository.name.removesuffix('.git')}"
-        hint = "bring it back from a copy, or delete the repository and `kernel-builder hub pull` it again"
-        super().__init__(503, f"{file} of {repo} {what}: who runs the Hub may {hint}")
+        name = "" if path.exists() else f"the object {oid}"
+        super().__init__(store.folder.parent, path, what, why, name=name)
 
 
 @dataclass(frozen=True)

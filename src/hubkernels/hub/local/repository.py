@@ -17,8 +17,9 @@ from hubkernels.hub.local.answers import Refusal
 from hubkernels.hub.local.change import Change, CommitInfo, Operation, new_commit, new_tag, read_commit
 from hubkernels.hub.local.content import Content
 from hubkernels.hub.local.durable import write_durably
+from hubkernels.hub.local.kinds import out_of_place
 from hubkernels.hub.local.names import check_ref, is_commit, is_ref
-from hubkernels.hub.local.objects import Blob, ObjectStore, Staging
+from hubkernels.hub.local.objects import Blob, DamagedFileError, ObjectStore, Staging
 from hubkernels.hub.local.refs import Refs
 from hubkernels.hub.local.tree import Entry, Folder, find
 
@@ -43,6 +44,11 @@ class Repository:
         self.lock = threading.Lock()
         """Held while refs change. Who reads takes none: objects never change, and a ref is read in one step."""
         self.deleted = False
+
+    def insist_on_kinds(self) -> None:
+        """Raises DamagedFileError where one of git's files is none, or one of its folders: before anything is read."""
+        for path, what in out_of_place(self.folder):
+            raise DamagedFileError(self.folder, path, what)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:

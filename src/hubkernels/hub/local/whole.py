@@ -21,6 +21,7 @@ from hubkernels.errors import CheckFailedError, Problem
 from hubkernels.host.files import hash_file, open_regular
 from hubkernels.hub.local.content import Pointer
 from hubkernels.hub.local.describe import pointer_of
+from hubkernels.hub.local.kinds import out_of_place
 from hubkernels.hub.local.names import RepoId, against_entry
 from hubkernels.hub.local.objects import DamagedObjectError
 from hubkernels.hub.local.packs import inflate
@@ -69,7 +70,13 @@ def lacking(git: Repository) -> Iterator[Pointer]:
 
 
 def _damage(git: Repository) -> Iterator[str]:
-    """What is not as its name says; where all is, what no folder may have; where none has, what is missing."""
+    """What is of another kind, for nothing is read then; else what is not as its name says.
+
+    Where all is, what no folder may have; where none has, what is missing.
+    """
+    if placed := [f"{path.relative_to(git.folder)} {what}" for path, what in out_of_place(git.folder)]:
+        yield from placed
+        return
     kinds: Kinds = {}
     wrong = [*git.refs.damaged(), *_unreadable(git.folder, kinds)]
     wrong = wrong or list(islice(_strange(git, kinds), _TOLD))
