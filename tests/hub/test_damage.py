@@ -366,6 +366,54 @@ def test_what_is_of_another_kind_than_git_s_file_is_named_and_not_waited_for(
     assert hub.ask("DELETE", "/api/repos/delete", gone, OWNER).status == 200
 
 
+def inverted(path: Path) -> None:
+    path.write_bytes(bytes(255 - byte for byte in path.read_bytes()))
+
+
+def flipped(path: Path) -> None:
+    """Near the end, where the last object is."""
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-30] + bytes([255 - whole[-30]]) + whole[-29:])
+
+
+PACK_DAMAGE = {
+    **{name: DAMAGE[name] for name in ("empty", "cut off", "rubbish")},
+    "inverted": inverted,
+    "flipped": flipped,
+}
+IN_PART = ("cut off", "flipped")  # what else is there is still given
+
+
+@pytest.mark.parametrize(
+    ("kind", "damage"), [*(("pack", damage) for damage in PACK_DAMAGE), *product(["idx"], [*PACK_DAMAGE][:-1])]
+)
+def test_a_pack_that_is_damaged_is_named_and_is_no_fault_of_the_request(
+    folder: Path, serve: Serve, caplog: pytest.LogCaptureFixture, kind: str, damage: str
+) -> None:
+    """The API's answers were a bare 500, those to git 400."""
+    git = folder / "kernels/org/first.git"
+    assert run("git", "-C", git, "repack", "-adq").returncode == 0
+    assert run("git", "-C", git, "prune-packed").returncode == 0
+    path = next(git.glob(f"objects/pack/*.{kind}"))
+    whole = path.read_bytes()
+    path.chmod(0o644)
+    PACK_DAMAGE[damage](path)
+    hub = serve(folder)
+    pages = (
+        "/api/kernels/org/first/refs",
+        "/api/kernels/org/first/tree/main",
+        "/kernels/org/first/resolve/main/.gitattributes",
+    )
+    for page in (*pages, "/kernels/org/first/info/refs?service=git-upload-pack"):
+        answer = hub.ask("GET", page)
+        assert answer.status == 503 or (answer.status == 200 and damage in IN_PART), (page, answer)
+    assert [each["id"] for each in hub.ask("GET", "/api/kernels").json()][-1:] == ["org/second"]
+    assert "503" in cloned(hub, folder / "clone", "org/first")
+    assert f"{path.with_suffix('.pack')} is damaged, or its index" in caplog.text or damage in IN_PART
+    path.write_bytes(whole)
+    assert cloned(hub, folder / "clone", "org/first") == ""
+
+
 @pytest.fixture
 def folder(serve: Serve, tmp_path: Path) -> Path:
     """A Hub's folder with two kernels, which nobody serves any more: a copy of one."""

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BytesIO
+from traceback import clear_frames
 from typing import IO, cast
 
 from dulwich.errors import ChecksumMismatch, FileFormatException, GitProtocolError, ObjectMissing, WrongObjectException
@@ -28,8 +29,9 @@ from hubkernels.hub.local.asked import Site, body, repo_of
 from hubkernels.hub.local.git_wants import Handler, WithWants, ordered, reachable
 from hubkernels.hub.local.hub import Stored
 from hubkernels.hub.local.names import RepoId
-from hubkernels.hub.local.objects import MissingObjectError, ObjectStore
+from hubkernels.hub.local.objects import DAMAGED_PACK, DamagedFileError, MissingObjectError, ObjectStore
 from hubkernels.hub.local.repository import mend_config, mend_head
+from hubkernels.hub.local.whole import damaged_packs
 
 _LOG = logging.getLogger(__name__)
 
@@ -37,7 +39,8 @@ _FETCH = "git-upload-pack"
 _IN_MEMORY = 1 << 20
 _ASK_MOST = 1 << 20  # 20,000 lines of what a client wants and has
 _ANY_SIZE = sys.maxsize - 1  # dulwich reads one byte more, to see that there is none
-_NOT_GIT = (GitProtocolError, AssertionError, ValueError)  # what dulwich raises for lines of another form
+_NOT_GIT = (AssertionError, ValueError)  # what dulwich raises, beside its own, for lines of another form
+_TOLD = (Refusal, OSError, MissingObjectError)  # who answers makes something of these
 _DAMAGE = (KeyError, zlib.error, ChecksumMismatch, FileFormatException, ObjectMissing, WrongObjectException)
 """What it raises for objects that are missing or damaged."""
 _NOT_OURS = (OSError, ValueError, UnsupportedVersion, UnsupportedExtension, InvalidWorktreeConfiguration)
@@ -133,14 +136,21 @@ class _Spool:
             yield
         except BaseException as error:
             self.file.close()
+            clear_frames(error.__traceback__)  # which hold what dulwich read in, and it cannot close a pack so
             if isinstance(self._failed, Refusal):
                 _LOG.error("no room for a clone: %s", self._failed.message)
             if self._failed:
                 raise self._failed from error
+            if isinstance(error, GitProtocolError):
+                raise Refusal(400, f"this is no request of git: {error}") from error
+            if not isinstance(error, Exception) or isinstance(error, _TOLD):
+                raise
+            for pack in damaged_packs(self._stored.git.folder):  # what dulwich raises does not tell whose fault it is
+                raise DamagedFileError(self._stored.git.folder, pack, DAMAGED_PACK, error) from error
+            if isinstance(error, _DAMAGE):
+                raise _damaged(self._stored, error) from error
             if isinstance(error, _NOT_GIT):
                 raise Refusal(400, f"this is no request of git: {error}") from error
-            if isinstance(error, _DAMAGE) and not isinstance(error, MissingObjectError):
-                raise _damaged(self._stored, error) from error
             raise
         self.file.seek(0)
 
@@ -168,6 +178,9 @@ def _opened(stored: Stored, site: Site) -> WithWants:
         _LOG.error("%s is a config that no repository can be read by: %s", folder / "config", error)
         what = f"{stored.repo} cannot be cloned: its config is one that the Hub cannot read"
         raise Refusal(503, f"{what}. Who runs the Hub may delete that file: a repository works without it") from error
+    except _DAMAGE as error:  # the first lines of a file that is read at once
+        store.close()
+        raise _damaged(stored, error) from error
 
 
 class _PlainFiles(DiskObjectStore):

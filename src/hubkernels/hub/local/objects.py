@@ -17,7 +17,7 @@ from typing import BinaryIO
 from dulwich.object_format import DEFAULT_OBJECT_FORMAT
 from dulwich.object_store import DiskObjectStore
 from dulwich.objects import Commit, ObjectID, ShaFile, Tag
-from dulwich.pack import PackData, PackFileDisappeared, PackInflater
+from dulwich.pack import Pack, PackData, PackFileDisappeared, PackInflater
 
 from hubkernels.host.files import open_regular
 from hubkernels.hub.local.answers import Refusal
@@ -32,6 +32,7 @@ _NUMBERS = {b"commit": 1, b"tree": 2, b"blob": 3, b"tag": 4}  # of git's kinds o
 _HEAD = re.compile(rb"(commit|tree|blob|tag) [0-9]+")
 _PIECE = 1 << 20
 _LOOKS = 2  # `git gc` moves an object into a pack, or out of one, between a look here and one there
+DAMAGED_PACK = "is damaged, or its index"
 _LEVEL = 1  # a library of 5.9 MB: to 33% in 50 ms; level 6, to 30%, takes 150 ms
 
 
@@ -162,9 +163,19 @@ class ObjectStore:
         with self._looks_up:
             for pack in self._packed.packs:
                 with contextlib.suppress(KeyError):
-                    offset = pack.index.object_offset(oid)
-                    return Path(pack.data.path).open("rb"), offset
+                    return self._open_in(pack, oid)
         return None
+
+    def _open_in(self, pack: Pack, oid: ObjectID) -> tuple[BinaryIO, int]:
+        """Raises KeyError where it has no such object, DamagedFileError where that cannot be told."""
+        try:
+            offset = pack.index.object_offset(oid)
+            return Path(pack.data.path).open("rb"), offset
+        except KeyError:
+            raise
+        except NOT_A_PACK as error:
+            path = Path(f"{pack._basename}.pack")  # noqa: SLF001 - its public name is read from the index
+            raise DamagedFileError(self.folder.parent, path, DAMAGED_PACK, error) from error
 
     def write_out(self) -> tuple[str, ...]:
         """Make one file of each object in packs, by what it hashes to: the index of a pack is not believed.

@@ -6,6 +6,7 @@ keeps git from making such of files.
 
 from __future__ import annotations
 
+import struct
 import zlib
 from collections.abc import Callable, Iterator
 from io import BytesIO
@@ -22,7 +23,9 @@ _PIECE = 1 << 20
 NOT_A_PACK = (
     AssertionError,
     LookupError,
+    OverflowError,
     ValueError,
+    struct.error,
     zlib.error,
     ApplyDeltaError,
     ChecksumMismatch,
@@ -44,11 +47,17 @@ def read_packed(file: BinaryIO, offset: int, read: Callable[[str], Iterator[byte
         yield b"%s %d" % (_KINDS[number], size)
         yield from inflate(file)
         return
-    base = offset - _distance(file) if number == _BY_DISTANCE else file.read(_NAME_BYTES).hex()
+    base = _before(offset, _distance(file)) if number == _BY_DISTANCE else file.read(_NAME_BYTES).hex()
     difference = b"".join(inflate(file))
     pieces = read_packed(file, base, read) if isinstance(base, int) else read(base)
     yield b"%s %d" % (next(pieces).split()[0], _size_after(difference))
     yield from apply_delta(b"".join(pieces), difference)
+
+
+def _before(offset: int, distance: int) -> int:
+    if not 0 < distance < offset:
+        raise ValueError(f"an object is {distance} bytes after the one that it differs from")
+    return offset - distance
 
 
 def _number(file: BinaryIO) -> int:

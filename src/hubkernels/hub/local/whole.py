@@ -31,6 +31,7 @@ from hubkernels.hub.local.tree import FILE, FOLDER, MODES, Entry, all_entries
 
 _TOLD = 10
 _HEX = "[0-9a-f]"
+_INDEXES = f"objects/pack/pack-{40 * _HEX}.idx"
 Kinds = dict[str, str]
 """What each object that was found good is, by its id."""
 
@@ -92,6 +93,11 @@ def _unreadable(folder: Path, kinds: Kinds) -> Iterator[str]:
             kinds |= found or {}
 
 
+def damaged_packs(folder: Path) -> Iterator[Path]:
+    """Those of a repository of which an object is not as its name says."""
+    return (path.with_suffix(".pack") for path in sorted(folder.glob(_INDEXES)) if _read(_packed, path) is None)
+
+
 def _read(read: Callable[[Path], Kinds], path: Path) -> Kinds | None:
     """None for what is damaged."""
     try:
@@ -138,7 +144,7 @@ def _large(path: Path) -> Kinds:
 
 _STORES: Mapping[str, Callable[[Path], Kinds]] = {
     f"objects/{2 * _HEX}/{38 * _HEX}": _loose,
-    f"objects/pack/pack-{40 * _HEX}.idx": _packed,
+    _INDEXES: _packed,
     f"lfs/objects/{2 * _HEX}/{2 * _HEX}/{64 * _HEX}": _large,
 }
 """What is carried and named by its content. Other files are remains of a git that was killed, which no reader sees."""
