@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from hubkernels.errors import EnvironmentLacksError
+from hubkernels.hub.local.accounts import Accounts, parse_tokens
 from hubkernels.hub.local.serve import Address
 from hubkernels.hub.local.serve import serve as serve_hub
 from tests.conftest import Cli, Mount, environment
@@ -583,3 +584,41 @@ def receive(place: str) -> int:
         while piece := answer.read(1 << 20):
             size += len(piece)
         return size
+
+
+HANGS = """
+import sys, threading, urllib.request
+from pathlib import Path
+from hubkernels.hub.local import serve
+
+serve._FINISHES_WITHIN_S = 0
+asked = threading.Event()
+
+def hanging(app):
+    async def hang(scope, receive, send):
+        asked.set()
+        threading.Event().wait()
+    return hang
+
+with serve.serve(Path(sys.argv[1]), wrap=hanging) as running:
+    threading.Thread(target=urllib.request.urlopen, args=(running.url,), daemon=True).start()
+    asked.wait()
+"""
+
+
+def test_a_request_that_hangs_does_not_keep_a_server_from_ending(tmp_path: Path) -> None:
+    """It was waited for, for ever."""
+    ended = run(sys.executable, "-c", HANGS, tmp_path / "hub")
+    assert ended.returncode == 1
+    assert "HungError: the Hub ended without 1 of its requests" in ended.stderr
+
+
+def test_a_lock_that_a_request_holds_does_not_keep_a_server_from_ending(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A pipe in the place of a pack was waited for with it held, and the server had to be killed."""
+    with serve_hub(tmp_path / "hub", Accounts(parse_tokens(GRANTS, "test"))) as running:
+        Served(running).api().create_repo(REPO, repo_type="kernel")
+        (stored,) = running.hub
+        assert stored.git.objects._looks_up.acquire(timeout=60)
+    assert f"{stored.git.folder / 'objects'} is still read by a request that does not end" in caplog.text

@@ -33,6 +33,7 @@ _HEAD = re.compile(rb"(commit|tree|blob|tag) [0-9]+")
 _PIECE = 1 << 20
 _LOOKS = 2  # `git gc` moves an object into a pack, or out of one, between a look here and one there
 DAMAGED_PACK = "is damaged, or its index"
+_CLOSES_WITHIN_S = 1.0  # a look at indexes takes milliseconds
 _LEVEL = 1  # a library of 5.9 MB: to 33% in 50 ms; level 6, to 30%, takes 150 ms
 
 
@@ -97,8 +98,14 @@ class ObjectStore:
         self._looks_up = threading.Lock()
 
     def close(self) -> None:
-        with self._looks_up:
+        """Who looks something up and hangs is not waited for: what he has open goes with the process."""
+        if not self._looks_up.acquire(timeout=_CLOSES_WITHIN_S):
+            _LOG.error("%s is still read by a request that does not end: it was left behind", self.folder)
+            return
+        try:
             self._packed.close()
+        finally:
+            self._looks_up.release()
 
     def path(self, oid: str) -> Path:
         return self.folder / oid[:2] / oid[2:]

@@ -39,7 +39,8 @@ from hubkernels.hub.local.resolve import Resolve
 Wrap = Callable[[ASGIApp], ASGIApp]
 
 _STARTS_WITHIN_S = 30
-_FINISHES_WITHIN_S = 30
+_FINISHES_WITHIN_S = 8
+_ENDS_WITHIN_S = 1  # after that: containers are killed after 10 s
 _IDLE_S = 75  # longer than clients keep a connection: who closes first must not be the one who is about to be asked
 _DRAIN_MOST = 256 << 20
 
@@ -54,6 +55,10 @@ class _Kind(Convertor[str]):
 
     def to_string(self, value: str) -> str:
         return value
+
+
+class HungError(EnvironmentLacksError):
+    """Requests that were not answered when the server had to end. They may still hold locks, and write."""
 
 
 class _How(_Kind):
@@ -151,7 +156,8 @@ def serve(  # noqa: PLR0913 - what a Hub can be told
     """A Hub in a thread of this process. On the way out it finishes what it was asked, and takes nothing new.
 
     wrap: puts something around the application, as tests do with faults. Raises EnvironmentLacksError where the folder
-    or a port is taken, InputError where no address is named.
+    or a port is taken, InputError where no address is named, HungError at the end where a request hangs: what it may
+    still write to stays this process's.
     """
     place = address or Address()
     if not place.host:  # which the system takes for every address
@@ -165,8 +171,12 @@ def serve(  # noqa: PLR0913 - what a Hub can be told
             app = application(site)
             with _Thread(wrap(app) if wrap else app, [api, content]):
                 yield Running(_url(place.host, api), _url(place.host, content), hub)
-    finally:
+    except HungError:
+        raise
+    except BaseException:
         hub.close()
+        raise
+    hub.close()
 
 
 @contextmanager
@@ -223,4 +233,7 @@ class _Thread:
         self, _type: type[BaseException] | None, _error: BaseException | None, _: TracebackType | None
     ) -> None:
         self.server.should_exit = True
-        self.thread.join()
+        self.thread.join(_FINISHES_WITHIN_S + _ENDS_WITHIN_S)
+        if self.thread.is_alive():
+            what = f"the Hub ended without {len(self.server.server_state.tasks)} of its requests, which did not end"
+            raise HungError(Problem(what, hint="its disk may hang: what was not answered was not kept"))
