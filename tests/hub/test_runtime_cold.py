@@ -116,7 +116,7 @@ def test_a_cache_that_cannot_be_written_is_loaded_from(
     hub.cached(commit, "more.py").unlink()
     with hub.here(monkeypatch) as load, pytest.raises(EnvironmentLacksError, match="cannot write") as error:
         load(revision=commit)
-    assert "KERNELS_CACHE" in str(error.value)
+    assert "hubkernels, which is in the way, and try again" in str(error.value)
 
 
 def test_who_trusts_by_name_asks_nobody(hub: Machine) -> None:

@@ -263,3 +263,43 @@ def test_what_is_no_file_in_a_cache_is_written_anew_and_not_waited_for(
     assert target.read_bytes() == b"x = 1"
     with pytest.raises(EnvironmentLacksError, match="is no regular file, and is not replaced"):
         cache.keep(Told(commit, {"build/torch-cpu/op.py": file}))
+
+
+IN_THE_WAY: dict[str, Callable[[Path], object]] = {
+    "pipe": os.mkfifo,
+    "device": lambda path: path.symlink_to("/dev/zero"),
+    "loop": lambda path: path.symlink_to(path.name),
+}
+BLOB = hashlib.sha256(b"1").hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        *((name, what) for name in ("blobs", "snapshots", "hubkernels") for what in IN_THE_WAY),
+        (f"blobs/{BLOB}", "folder"),
+        (f"snapshots/{'a' * 40}/build/cpu/x.py", "folder"),
+    ],
+)
+def test_what_is_in_the_way_in_a_cache_is_named_to_be_deleted(tmp_path: Path, name: str, what: str) -> None:
+    """It was sent to another cache, though nothing was wrong with writing to this one."""
+    place, cache = tmp_path / name, Cache(tmp_path)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    {**IN_THE_WAY, "folder": Path.mkdir}[what](place)
+
+    def fill(written: BinaryIO) -> None:
+        written.write(b"1")
+
+    def put() -> None:
+        cache.put("a" * 40, "cpu", File("x.py", None, BLOB, 1), fill)
+
+    with pytest.raises(EnvironmentLacksError, match="cannot write") as error:
+        put()
+    assert f"delete {place}, which is in the way, and try again" in str(error.value)
+    place.rmdir() if what == "folder" else place.unlink()
+    put()
+
+
+def test_a_cache_that_cannot_be_written_leads_to_another() -> None:
+    with pytest.raises(EnvironmentLacksError, match="KERNELS_CACHE names another cache"):
+        Cache(Path("/proc/no")).put("a" * 40, "cpu", File("x.py", None, BLOB, 1), lambda _: None)

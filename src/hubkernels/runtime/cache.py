@@ -7,6 +7,7 @@ same file write the same bytes. What is loaded is hashed each time, so that a da
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -32,6 +33,7 @@ _OWN = "hubkernels"
 
 _ELSEWHERE = "KERNELS_CACHE names another cache; who may write into this one can `kernel-builder prefetch` it"
 
+_OF_ANOTHER_KIND = {errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.ENOTDIR}
 _HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _SHA256_DIGITS = 64
 _IMPORTED = (*all_suffixes(), ".dll", ".dylib")
@@ -39,7 +41,7 @@ _IMPORTED = (*all_suffixes(), ".dll", ".dylib")
 
 @contextlib.contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    """What cannot be written into a cache may go into another one."""
+    """What cannot be written into a cache may go into another one, but where something is in the way in this one."""
     try:
         with disk_errors(path):
             yield
@@ -47,7 +49,17 @@ def _writing(path: Path) -> Iterator[None]:
         (problem,) = error.problems
         if problem.hint or not isinstance(error.__cause__, OSError):
             raise
-        raise EnvironmentLacksError(replace(problem, hint=_ELSEWHERE)) from error.__cause__
+        place = _in_the_way(error.__cause__)
+        hint = f"delete {place}, which is in the way, and try again" if place else _ELSEWHERE
+        raise EnvironmentLacksError(replace(problem, hint=hint)) from error.__cause__
+
+
+def _in_the_way(error: OSError) -> Path | None:
+    """What stands in the place of a folder of the cache, or of a file; None where that is not what is wrong."""
+    if error.errno not in _OF_ANOTHER_KIND:
+        return None
+    place = Path(error.filename2 or error.filename)
+    return next((path for path in reversed(place.parents) if os.path.lexists(path) and not path.is_dir()), place)
 
 
 @dataclass(frozen=True)
