@@ -8,11 +8,12 @@ STABLE_TORCH_LIBRARY_EXPAND(TORCH_EXTENSION_NAME, m) {
       "ms_deform_attn(Tensor value, Tensor spatial_shapes, Tensor? level_start_index, "
       "Tensor sampling_locations, Tensor attention_weights) -> Tensor");
   // -> the gradients of value, sampling_locations and attention_weights; one that is not wanted has
-  // no elements
+  // no elements. deterministic: that of value has the same bits from run to run
   m.def(
       "ms_deform_attn_backward(Tensor grad, Tensor value, Tensor spatial_shapes, "
       "Tensor? level_start_index, Tensor sampling_locations, Tensor attention_weights, "
-      "bool want_value, bool want_locations, bool want_weights) -> (Tensor, Tensor, Tensor)");
+      "bool want_value, bool want_locations, bool want_weights, "
+      "bool deterministic=False) -> (Tensor, Tensor, Tensor)");
 #if defined(CPU_KERNEL)
   m.def("cpu_isa() -> str");
 #endif

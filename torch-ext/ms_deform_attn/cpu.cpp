@@ -6,6 +6,7 @@
 #include <tuple>
 #include <vector>
 
+#include "checks.h"
 #include "hk/memory.h"
 #include "hk/tensor.h"
 #include "ms_deform_attn/ms_deform_attn.h"
@@ -33,124 +34,31 @@ constexpr int64_t kChunkReads = 2;
 // Outputs above this size are written around the caches.
 constexpr int64_t kStreamMinBytes = int64_t{8} << 20;
 
-// Whole pixels and what is left of a coordinate are found exactly up to here.
-constexpr int64_t kMaxSize = int64_t{1} << 22;
-
-// Beyond this the sum of areas could overflow before it is held against the pixels of value.
-constexpr int64_t kMaxPixels = int64_t{1} << 30;
-
 // Places in one packed head are 32-bit.
 constexpr int64_t kMaxHead = INT32_MAX;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-struct Arguments {
-  const Tensor& value;
-  const Tensor& spatial_shapes;
-  const std::optional<Tensor>& level_start_index;
-  const Tensor& sampling_locations;
-  const Tensor& attention_weights;
-};
-
-void check_dim(const char* op, const char* name, const Tensor& t, int64_t dims, const char* form) {
-  STD_TORCH_CHECK(t.dim() == dims, op, ": ", name, " has shape ", hk::shape_text(t), ", must be ",
-                  form);
-}
-
-void check_partner_type(const char* op, const char* name, const Tensor& t, const Tensor& value) {
-  STD_TORCH_CHECK(t.scalar_type() == value.scalar_type() || t.scalar_type() == ScalarType::Float,
-                  op, ": ", name, " is ", hk::dtype_text(t.scalar_type()),
-                  ", must be Float or the dtype of value, ", hk::dtype_text(value.scalar_type()));
-}
-
-void check_integers(const char* op, const char* name, const Tensor& t) {
+void check_device(const char* op, const char* name, const Tensor& t, const Tensor&, bool) {
   hk::check_on_cpu(op, name, t);
-  STD_TORCH_CHECK(t.scalar_type() == ScalarType::Long, op, ": ", name, " is ",
-                  hk::dtype_text(t.scalar_type()), ", must be Long");
 }
 
-void check_tensors(const char* op, const Arguments& a) {
-  hk::check_on_cpu(op, "value", a.value);
-  hk::check_on_cpu(op, "sampling_locations", a.sampling_locations);
-  hk::check_on_cpu(op, "attention_weights", a.attention_weights);
-  hk::check_float_type(op, "value", a.value);
-  check_partner_type(op, "sampling_locations", a.sampling_locations, a.value);
-  check_partner_type(op, "attention_weights", a.attention_weights, a.value);
-  check_dim(op, "value", a.value, 4, "(batch, pixels, heads, channels)");
-  check_dim(op, "sampling_locations", a.sampling_locations, 6,
-            "(batch, queries, heads, levels, points, 2)");
-  check_dim(op, "attention_weights", a.attention_weights, 5,
-            "(batch, queries, heads, levels, points)");
-  const auto sizes = a.sampling_locations.sizes();
-  STD_TORCH_CHECK(sizes[0] == a.value.size(0) && sizes[2] == a.value.size(2) && sizes[5] == 2, op,
-                  ": sampling_locations has shape ", hk::shape_text(a.sampling_locations),
-                  ", must be (", a.value.size(0), ", queries, ", a.value.size(2),
-                  ", levels, points, 2) for value of shape ", hk::shape_text(a.value));
-  check_integers(op, "spatial_shapes", a.spatial_shapes);
-  if (a.level_start_index) check_integers(op, "level_start_index", *a.level_start_index);
-  const auto weights = a.attention_weights.sizes();
-  STD_TORCH_CHECK(std::equal(weights.begin(), weights.end(), sizes.begin()), op,
-                  ": attention_weights has shape ", hk::shape_text(a.attention_weights),
-                  ", sampling_locations ", hk::shape_text(a.sampling_locations),
-                  ": all but the last dim must be the same");
-  STD_TORCH_CHECK(a.spatial_shapes.dim() == 2 && a.spatial_shapes.size(0) == sizes[3] &&
-                      a.spatial_shapes.size(1) == 2,
-                  op, ": spatial_shapes has shape ", hk::shape_text(a.spatial_shapes),
-                  ", must be (", sizes[3], ", 2), one height and width for each level");
+hk::LevelSizes checked_levels(const char* op, const hk::DeformArguments& a) {
+  check_tensors(op, a, check_device);
+  hk::LevelSizes levels = hk::read_levels(op, a.spatial_shapes);
+  const int64_t width = ceil_div(a.value.size(3), hk::kDeformLanes) * hk::kDeformLanes;
+  STD_TORCH_CHECK((levels.pixels + 1) * width <= kMaxHead, op, ": value has shape ",
+                  hk::shape_text(a.value), ": one head of ", levels.pixels, " pixels and ", width,
+                  " channels (whole vectors) is above ", kMaxHead, " elements");
+  hk::check_pixels(op, levels, a.value);
+  if (a.level_start_index) hk::check_starts(op, *a.level_start_index, levels);
+  return levels;
 }
-
-const int64_t* integers(const Tensor& contiguous) {
-  return static_cast<const int64_t*>(contiguous.const_data_ptr());
-}
-
-// Heights and widths of the levels, in the range that the kernels count with, and whole: with a
-// pixel more than value has, a kernel would read what is behind it.
-struct Levels {
-  std::vector<int64_t> heights, widths;
-
-  Levels(const char* op, const Arguments& a) {
-    const Tensor shapes = torch::stable::contiguous(a.spatial_shapes);
-    const int64_t levels = shapes.size(0);
-    std::vector<int64_t> starts;
-    int64_t pixels = 0;
-    for (int64_t level = 0; level < levels; ++level) {
-      const int64_t height = integers(shapes)[2 * level], width = integers(shapes)[2 * level + 1];
-      STD_TORCH_CHECK(height >= 1 && width >= 1 && height <= kMaxSize && width <= kMaxSize, op,
-                      ": spatial_shapes[", level, "] is (", height, ", ", width,
-                      "), each must be from 1 to ", kMaxSize);
-      heights.push_back(height);
-      widths.push_back(width);
-      starts.push_back(pixels);
-      pixels += height * width;
-      STD_TORCH_CHECK(pixels <= kMaxPixels, op, ": spatial_shapes has ", pixels,
-                      " pixels up to level ", level, ", must be at most ", kMaxPixels);
-    }
-    const int64_t width = ceil_div(a.value.size(3), hk::kDeformLanes) * hk::kDeformLanes;
-    STD_TORCH_CHECK((pixels + 1) * width <= kMaxHead, op, ": value has shape ",
-                    hk::shape_text(a.value), ": one head of ", pixels, " pixels and ", width,
-                    " channels (whole vectors) is above ", kMaxHead, " elements");
-    STD_TORCH_CHECK(pixels == a.value.size(1), op, ": spatial_shapes has ", pixels,
-                    " pixels, value has ", a.value.size(1));
-    if (a.level_start_index) check_starts(op, *a.level_start_index, starts);
-  }
-
- private:
-  static void check_starts(const char* op, const Tensor& given, const std::vector<int64_t>& right) {
-    STD_TORCH_CHECK(given.dim() == 1 && given.size(0) == static_cast<int64_t>(right.size()), op,
-                    ": level_start_index has shape ", hk::shape_text(given), ", must be (",
-                    right.size(), "), one start for each level");
-    const Tensor starts = torch::stable::contiguous(given);
-    for (size_t level = 0; level < right.size(); ++level) {
-      STD_TORCH_CHECK(integers(starts)[level] == right[level], op, ": level_start_index[", level,
-                      "] is ", integers(starts)[level], ", by spatial_shapes it is ", right[level]);
-    }
-  }
-};
 
 // The inputs as the kernels take them, and what keeps their memory alive.
 class Inputs {
  public:
-  explicit Inputs(const Arguments& a, const Levels& levels)
+  explicit Inputs(const hk::DeformArguments& a, const hk::LevelSizes& levels)
       : value_(torch::stable::contiguous(a.value)),
         locations_(torch::stable::contiguous(a.sampling_locations)),
         weights_(torch::stable::contiguous(a.attention_weights)),
@@ -206,17 +114,12 @@ bool streams(const Tensor& to, const hk::DeformInputs& in) {
   return bytes_of(to) > kStreamMinBytes && row % 64 == 0;
 }
 
-bool has_samples(const Arguments& a) {
-  return a.value.numel() > 0 && a.attention_weights.numel() > 0;
-}
-
 Tensor ms_deform_attn(const Tensor& value, const Tensor& spatial_shapes,
                       const std::optional<Tensor>& level_start_index,
                       const Tensor& sampling_locations, const Tensor& attention_weights) {
-  const Arguments a{value, spatial_shapes, level_start_index, sampling_locations,
-                    attention_weights};
-  check_tensors(kForward, a);
-  const Levels levels(kForward, a);
+  const hk::DeformArguments a{value, spatial_shapes, level_start_index, sampling_locations,
+                              attention_weights};
+  const hk::LevelSizes levels = checked_levels(kForward, a);
   const hk::DeformKernels& kernels = hk::ms_deform_attn_kernels();
 
   const int64_t sizes[] = {value.size(0), sampling_locations.size(1),
@@ -243,18 +146,6 @@ Tensor ms_deform_attn(const Tensor& value, const Tensor& spatial_shapes,
   return out;
 }
 
-void check_grad(const Tensor& grad, const Arguments& a) {
-  hk::check_on_cpu(kBackward, "grad", grad);
-  STD_TORCH_CHECK(grad.scalar_type() == a.value.scalar_type(), kBackward, ": grad is ",
-                  hk::dtype_text(grad.scalar_type()), ", must be the dtype of value, ",
-                  hk::dtype_text(a.value.scalar_type()));
-  const int64_t row = a.value.size(2) * a.value.size(3);
-  STD_TORCH_CHECK(grad.dim() == 3 && grad.size(0) == a.value.size(0) &&
-                      grad.size(1) == a.sampling_locations.size(1) && grad.size(2) == row,
-                  kBackward, ": grad has shape ", hk::shape_text(grad), ", must be (",
-                  a.value.size(0), ", ", a.sampling_locations.size(1), ", ", row, ")");
-}
-
 // How many runs the queries of a head are cut into. Depends on the shape alone, and so do the bits
 // of the gradient of value.
 int64_t query_chunks(const hk::DeformInputs& in) {
@@ -266,12 +157,12 @@ int64_t query_chunks(const hk::DeformInputs& in) {
 std::tuple<Tensor, Tensor, Tensor> ms_deform_attn_backward(
     const Tensor& grad, const Tensor& value, const Tensor& spatial_shapes,
     const std::optional<Tensor>& level_start_index, const Tensor& sampling_locations,
-    const Tensor& attention_weights, bool want_value, bool want_locations, bool want_weights) {
-  const Arguments a{value, spatial_shapes, level_start_index, sampling_locations,
-                    attention_weights};
-  check_tensors(kBackward, a);
-  check_grad(grad, a);
-  const Levels levels(kBackward, a);
+    const Tensor& attention_weights, bool want_value, bool want_locations, bool want_weights,
+    bool) {  // deterministic: it always is
+  const hk::DeformArguments a{value, spatial_shapes, level_start_index, sampling_locations,
+                              attention_weights};
+  const hk::LevelSizes levels = checked_levels(kBackward, a);
+  hk::check_grad(kBackward, grad, a, check_device);
   const hk::DeformKernels& kernels = hk::ms_deform_attn_kernels();
 
   const auto gradient = [](const Tensor& of, bool wanted) {

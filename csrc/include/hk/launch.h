@@ -4,6 +4,13 @@
 
 #include <cstdint>
 
+// Functions that kernels call too.
+#if defined(__CUDACC__) || defined(__HIPCC__)
+#define HK_HOST_DEVICE __host__ __device__
+#else
+#define HK_HOST_DEVICE
+#endif
+
 namespace hk {
 
 constexpr int kMaxThreads = 1024;
@@ -19,7 +26,7 @@ struct RowLaunch {
   bool in_registers;
 };
 
-constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+HK_HOST_DEVICE constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // For rows of so many vectors. Up to a warp, several rows share a block.
 constexpr RowLaunch pick_row_launch(int64_t vectors) {

@@ -30,8 +30,11 @@ def ms_deform_attn(
     Returns (B, Q, H * D), dtype of value, contiguous. Each of the three gets its gradient in its own dtype.
 
     Any strides, any size, zero too. Coordinates and sums are float32. A location that is NaN or infinite, or outside
-    by more than a pixel, adds nothing whatever its weight, and it and its weight get zero gradients. Results do not
-    depend on the number of threads, nor on the CPU tier; there are no atomics.
+    by more than a pixel, adds nothing whatever its weight, and it and its weight get zero gradients.
+    On a CPU, results do not depend on the number of threads, nor on the tier; there are no atomics. On CUDA, all but
+    the gradient of value have the same bits from run to run, and that one has under
+    torch.use_deterministic_algorithms(True), else atomics sum it in float32. Shapes in a tensor on the device are not
+    waited for: where they do not fit value, every result is NaN.
     Under autocast the dtypes stay as they are. A second derivative and torch.func transforms raise
     NotImplementedError, forward-mode differentiation RuntimeError.
 
@@ -115,7 +118,9 @@ def ms_deform_attn_backward(  # noqa: PLR0913, PLR0917 - the field's call
     _check_step("ms_deform_attn_backward", im2col_step)
     shapes = _as_tensor("ms_deform_attn_backward", spatial_shapes)
     inputs = (value, shapes, level_start_index, sampling_loc, attn_weight)
-    grads: tuple[Tensor, Tensor, Tensor] = _ms_deform_attn_backward(grad_output, *inputs, True, True, True)
+    wanted = (True, True, True)
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    grads: tuple[Tensor, Tensor, Tensor] = _ms_deform_attn_backward(grad_output, *inputs, *wanted, deterministic)
     return grads
 
 
@@ -162,7 +167,8 @@ def _backward(ctx: Any, grad: Tensor | None) -> tuple[Tensor | None, ...]:
         return None, None, None, None, None
     value, shapes, locations, weights = ctx.saved_tensors
     wanted = [ctx.needs_input_grad[i] for i in (0, 3, 4)]
-    grads = _ms_deform_attn_backward(grad, value, shapes, None, locations, weights, *wanted)
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    grads = _ms_deform_attn_backward(grad, value, shapes, None, locations, weights, *wanted, deterministic)
     of_value, of_locations, of_weights = (g if want else None for g, want in zip(grads, wanted, strict=True))
     return of_value, None, None, of_locations, of_weights
 
@@ -242,7 +248,7 @@ def _fake_forward(*tensors: Any) -> Tensor:
 
 def _fake_backward(grad: Tensor, *rest: Any) -> tuple[Tensor, ...]:
     op = "ms_deform_attn_backward"
-    inputs, wanted = _Inputs(*rest[:5]), rest[5:]
+    inputs, wanted = _Inputs(*rest[:5]), rest[5:8]
     inputs.check(op)
     if grad.dtype != inputs.value.dtype:
         raise RuntimeError(f"{op}: grad is {grad.dtype}, must be the dtype of value, {inputs.value.dtype}")

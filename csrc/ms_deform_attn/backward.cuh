@@ -1,0 +1,320 @@
+// The kernels of the backward pass.
+//
+// Warps and records are as in the forward pass. For each corner of a sample a group of lanes has
+// the channels of the pixel and of the row's gradient: it adds the second, times the factor, to the
+// gradient of value, and tells their product to the lane that made the record, which then has all
+// it takes for the gradients of its location and weight.
+#pragma once
+
+#include "hk/atomic.cuh"
+#include "ms_deform_attn/exact.cuh"
+#include "ms_deform_attn/samples.cuh"
+
+namespace hk {
+
+template <typename T>
+struct BackwardArgs {
+  DeformSizes in;
+  DeformMaps maps;
+  SampleReader read;
+  const T* value;
+  const T* grad;
+  float* grad_value;  // sums; null where not wanted, or exact
+  ExactSums exact;    // sums null: not exact
+  void* grad_locations;
+  void* grad_weights;
+  bool tiles;
+};
+
+__device__ inline void fill_nan(void* to, DType type, int64_t count) {
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count;
+       i += int64_t{gridDim.x} * blockDim.x)
+    store_float(to, type, i, __uint_as_float(kNotANumber));
+}
+
+template <typename T>
+__device__ inline void fill_nan(const BackwardArgs<T>& args) {
+  const DeformSizes& in = args.in;
+  const int64_t elements = int64_t{in.batch} * in.pixels * in.heads * in.channels;
+  const int64_t samples = int64_t{in.batch} * in.queries * in.heads * in.samples();
+  if (args.grad_value != nullptr) fill_nan(args.grad_value, DType::f32, elements);
+  if (args.exact.sums != nullptr) {
+    for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < elements;
+         i += int64_t{gridDim.x} * blockDim.x)
+      mark(args.exact.marks, i, kMarkNan);
+  }
+  if (args.grad_locations != nullptr)
+    fill_nan(args.grad_locations, args.read.location_type, 2 * samples);
+  if (args.grad_weights != nullptr) fill_nan(args.grad_weights, args.read.weight_type, samples);
+}
+
+// Sums each of the values over the lanes of a group, and leaves every lane kCount / kGroup of them,
+// or all lanes that differ in their lowest bits the same one. Tells which is first.
+template <int kGroup, int kCount>
+__device__ inline int sum_apart(float (&v)[kCount], int part) {
+  int first = 0, count = kCount;
+#pragma unroll
+  for (int step = kGroup / 2; step > 0; step /= 2) {
+    if (count == 1) {
+      v[0] += shuffle_xor(v[0], step, kWarp);
+      continue;
+    }
+    count /= 2;
+    const bool upper = (part & step) != 0;
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      const float mine = upper ? v[count + i] : v[i], theirs = upper ? v[i] : v[count + i];
+      v[i] = mine + shuffle_xor(theirs, step, kWarp);
+    }
+    if (upper) first += count;
+  }
+  return first;
+}
+
+// A record, and what the lane that made it wants to know later: to keep it in registers would be
+// too much.
+struct alignas(16) FullRecord : Record {
+  float fx, fy, weight;
+};
+
+struct SampleGrad {
+  float2 location;
+  float weight;
+};
+
+// dot: of each corner's pixel and the row's gradient.
+__device__ inline SampleGrad differentiate(const FullRecord& own, const Map& map,
+                                           const float (&dot)[4]) {
+  float d[4];
+  bool any = false;
+#pragma unroll
+  for (int c = 0; c < 4; ++c) {
+    d[c] = own.pixel[c] >= 0 ? dot[c] : 0;
+    any = any || own.pixel[c] >= 0;
+  }
+  if (!any) return {{0, 0}, 0};
+  const float gx = 1 - own.fx, gy = 1 - own.fy;
+  const float by_x = gy * (d[1] - d[0]) + own.fy * (d[3] - d[2]);
+  const float by_y = gx * (d[2] - d[0]) + own.fx * (d[3] - d[1]);
+  const float upper = gx * gy * d[0] + own.fx * gy * d[1];
+  const float lower = gx * own.fy * d[2] + own.fx * own.fy * d[3];
+  const auto width = static_cast<float>(map.width), height = static_cast<float>(map.height);
+  return {{own.weight * width * by_x, own.weight * height * by_y}, upper + lower};
+}
+
+// Into dot the products of kTogether samples' corners with the gradient's N channels.
+template <int kTogether, typename T, int N>
+__device__ inline void multiply(const FullRecord* records, int step, const T* value,
+                                int pixel_bytes, bool live, const float (&grad)[N],
+                                float (&dot)[4 * kTogether]) {
+  Words<T, N> corner[kTogether][4];
+#pragma unroll
+  for (int s = 0; s < kTogether; ++s) {
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      const int pixel = records[s * step].pixel[c];
+      corner[s][c] = {};
+      if (pixel >= 0 && live) corner[s][c].load_from(pixel_at(value, pixel, pixel_bytes));
+    }
+  }
+#pragma unroll
+  for (int s = 0; s < kTogether; ++s) {
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+#pragma unroll
+      for (int i = 0; i < N; ++i)
+        dot[4 * s + c] = fmaf(corner[s][c].at(i), grad[i], dot[4 * s + c]);
+    }
+  }
+}
+
+// Adds to the gradients of kTogether samples' corners. first: of this lane's channels in pixel 0.
+template <int kTogether, bool kExact, typename T, int N>
+__device__ inline void scatter(const BackwardArgs<T>& args, const FullRecord* records, int step,
+                               int64_t first, double scale, const float (&grad)[N]) {
+  const int pixel_elements = args.in.heads * args.in.channels;
+#pragma unroll
+  for (int s = 0; s < kTogether; ++s) {
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      const int pixel = records[s * step].pixel[c];
+      const float factor = records[s * step].factor[c];
+      if (pixel < 0) continue;
+      const int64_t at = first + int64_t{pixel} * pixel_elements;
+      Pack<float, N> term;
+#pragma unroll
+      for (int i = 0; i < N; ++i) term.lane[i] = factor * grad[i];
+      if constexpr (kExact) {
+#pragma unroll
+        for (int i = 0; i < N; ++i) add_exactly(args.exact, at + i, scale, term.lane[i]);
+      } else {
+        add_to(args.grad_value + at, term);
+      }
+    }
+  }
+}
+
+template <typename T, int N>
+__device__ inline void load_grad(const T* from, bool there, float (&grad)[N]) {
+  Words<T, N> words = {};
+  if (there) words.load_from(from);
+#pragma unroll
+  for (int i = 0; i < N; ++i) grad[i] = words.at(i);
+}
+
+template <typename T, int N, int kGroup, int kRows, bool kExact>
+__global__ void __launch_bounds__(kDeformThreads, sizeof(T) == 4 || N == 1 || kGroup == 16 ? 2 : 3)
+    deform_backward(const BackwardArgs<T> args) {
+  constexpr int kGroups = kWarp / kGroup;
+  constexpr bool kShared = Work<kRows>::kShared;
+  constexpr int kOwn = kShared ? 1 : kRows / kGroups;  // rows of a group
+  constexpr int kSamples = kWarp / kRows;              // of a row, at once
+  constexpr int kTogether = 2;
+  constexpr int kDots = 4 * kTogether;
+  constexpr int kStep = kShared ? kGroups : 1;  // from one of a group's records to the next
+  static_assert(kShared || kRows % kGroups == 0, "groups have whole rows");
+  static_assert(kSamples % kTogether == 0);
+
+  __shared__ Map maps[kMaxLevels];
+  __shared__ FullRecord all_records[kDeformWarps][kWarp];
+  __shared__ Pack<float, 4> all_dots[kDeformWarps][kWarp];
+  const DeformSizes& in = args.in;
+  if (!read_maps(args.maps, in.levels, in.pixels, maps)) {
+    fill_nan(args);
+    return;
+  }
+  const int lane = threadIdx.x % kWarp, group = lane / kGroup, part = lane % kGroup;
+  FullRecord* records = all_records[threadIdx.x / kWarp];
+  Pack<float, 4>* dots = all_dots[threadIdx.x / kWarp];
+  const int samples = in.samples();
+  const int pixel_bytes = in.heads * in.channels * static_cast<int>(sizeof(T));
+  const bool want_dots = args.grad_locations != nullptr || args.grad_weights != nullptr;
+  const bool want_value = kExact || args.grad_value != nullptr;
+  const Work<kRows> work(in, maps, args.tiles);
+
+  for (int item = blockIdx.x; item < work.items; item += gridDim.x) {
+    const WarpRows rows = work.rows(in, maps, args.tiles, item);
+    const bool exists = rows.image < in.batch;
+    const int my_query = rows.query(lane / kSamples);
+    const int64_t my_row = row_of(in, rows, my_query) * samples;
+    const auto sample_of = [&](int s) {
+      return my_query >= 0 && s < samples ? args.read(my_row + s) : SampleReader::none();
+    };
+    const int64_t head_first =
+        (int64_t{rows.image} * in.pixels * in.heads + rows.head) * in.channels;
+    double scale = 0;
+    if constexpr (kExact) {
+      if (exists) scale = ldexp(1.0, exact_exponent(args.exact, rows.image * in.heads + rows.head));
+    }
+    const auto grad_at = [&](int own, int channel, float (&to)[N]) {
+      const int query = rows.query(own * kGroups + (kShared ? 0 : group));
+      const bool there = query >= 0 && channel < in.channels;
+      load_grad(args.grad + row_of(in, rows, query) * in.channels + channel, there, to);
+    };
+    Sample sample = sample_of(lane % kSamples);
+    for (int first = 0; first < samples; first += kSamples) {
+      const int s = first + lane % kSamples;
+      const int level = min(s / in.points, in.levels - 1);
+      const Corners corners = find_corners(sample, maps[level]);
+      records[lane] = {record_of(corners, sample.weight), corners.fx, corners.fy, sample.weight};
+      warp_sync();
+      if (first + kSamples < samples) sample = sample_of(s + kSamples);
+      const int count = min(kSamples, samples - first);
+#pragma unroll 1  // fewer registers; the gradient is in L1 from the second time on
+      for (int own = 0; own < kOwn; ++own) {
+        float grad[N];
+        grad_at(own, part * N, grad);
+        const int slot = kShared ? group : (own * kGroups + group) * kSamples;
+#pragma unroll 1
+        for (int j = 0; j < count; j += kTogether * kStep) {
+          const FullRecord* theirs = records + slot + j;
+          float dot[kDots] = {};
+          for (int channel = part * N; channel - part * N < in.channels; channel += kGroup * N) {
+            const bool live = exists && channel < in.channels;
+            if (in.channels > kGroup * N) grad_at(own, channel, grad);
+            if (want_dots)
+              multiply<kTogether>(theirs, kStep, args.value + head_first + channel, pixel_bytes,
+                                  live, grad, dot);
+            if (want_value && live)
+              scatter<kTogether, kExact>(args, theirs, kStep, head_first + channel, scale, grad);
+          }
+          if (!want_dots) continue;
+          const int which = sum_apart<kGroup>(dot, part);
+          constexpr int kLeft = kDots > kGroup ? kDots / kGroup : 1;
+          constexpr int kSame = kGroup > kDots ? kGroup / kDots : 1;
+          if (part % kSame == 0) {
+            float* to = dots[slot + j + which / 4 * kStep].lane + which % 4;
+#pragma unroll
+            for (int i = 0; i < kLeft; ++i) to[i] = dot[i];
+          }
+        }
+      }
+      warp_sync();  // dots are written, and records are used again
+      if (want_dots && my_query >= 0 && s < samples) {
+        const SampleGrad found = differentiate(records[lane], maps[level], dots[lane].lane);
+        if (args.grad_locations != nullptr)
+          store_pair(args.grad_locations, args.read.location_type, my_row + s, found.location);
+        if (args.grad_weights != nullptr)
+          store_float(args.grad_weights, args.read.weight_type, my_row + s, found.weight);
+      }
+      warp_sync();
+    }
+  }
+}
+
+// A warp a row: what its gradient and its weights have at most.
+template <typename T>
+__global__ void __launch_bounds__(kDeformThreads) exact_bounds(const BackwardArgs<T> args) {
+  const DeformSizes& in = args.in;
+  const int64_t rows = int64_t{in.batch} * in.queries * in.heads;
+  const int samples = in.samples(), lane = threadIdx.x % kWarp;
+  const auto largest = [](unsigned most, float v) {
+    const float size = fabsf(v);
+    return isfinite(size) ? max(most, __float_as_uint(size)) : most;
+  };
+  for (int64_t row = int64_t{blockIdx.x} * kDeformWarps + threadIdx.x / kWarp; row < rows;
+       row += int64_t{gridDim.x} * kDeformWarps) {
+    unsigned grad = 0, weight = 0;
+    for (int c = lane; c < in.channels; c += kWarp)
+      grad = largest(grad, to_float(args.grad[row * in.channels + c]));
+    for (int s = lane; s < samples; s += kWarp)
+      weight =
+          largest(weight, load_float(args.read.weights, args.read.weight_type, row * samples + s));
+    const int64_t image = row / in.heads / in.queries;
+    ExactBounds& bounds = args.exact.bounds[image * in.heads + row % in.heads];
+    atomicMax(&bounds.grad, grad);
+    atomicMax(&bounds.weight, weight);
+  }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kDeformThreads)
+    exact_result(const ExactSums exact, const DeformSizes in, T* to) {
+  const int64_t count = int64_t{in.batch} * in.pixels * in.heads * in.channels;
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count;
+       i += int64_t{gridDim.x} * blockDim.x) {
+    const int64_t row = i / in.channels, image = row / in.heads / in.pixels;
+    const int exponent = exact_exponent(exact, static_cast<int>(image * in.heads + row % in.heads));
+    to[i] = from_float<T>(exact_sum(exact, i, exponent));
+  }
+}
+
+// Both begin at a whole vector.
+template <typename T>
+__global__ void __launch_bounds__(kDeformThreads)
+    round_sums(const float* from, T* to, int64_t count) {
+  constexpr int kLanes = 4;
+  const int64_t step = int64_t{gridDim.x} * blockDim.x;
+  const int64_t begin = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  for (int64_t i = begin; i < count / kLanes; i += step) {
+    const auto wide = load<float, kLanes>(from + i * kLanes);
+    Pack<T, kLanes> pack;
+#pragma unroll
+    for (int l = 0; l < kLanes; ++l) pack.lane[l] = from_float<T>(wide.lane[l]);
+    store(to + i * kLanes, pack);
+  }
+  for (int64_t i = count / kLanes * kLanes + begin; i < count; i += step)
+    to[i] = from_float<T>(from[i]);
+}
+
+}  // namespace hk
