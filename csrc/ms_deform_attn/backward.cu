@@ -38,10 +38,10 @@ float* float_sums(const DeformBackward& args) {
   return static_cast<float*>(args.in.value_type == DType::f32 ? args.grad_value : args.workspace);
 }
 
-template <typename T, int N, int kGroup, int kRows, bool kExact = false>
+template <typename T, int N, int kGroup, int kRows, Sums kSums>
 cudaError_t launch(const DeformInputs& in, const BackwardArgs<T>& args, cudaStream_t stream) {
-  const auto blocks = static_cast<unsigned>(blocks_for(in, kRows, args.tiles));
-  deform_backward<T, N, kGroup, kRows, kExact><<<blocks, kDeformThreads, 0, stream>>>(args);
+  deform_backward<T, N, kGroup, kRows, kSums>
+      <<<blocks_for(in, kRows), kDeformThreads, 0, stream>>>(args);
   return cudaGetLastError();
 }
 
@@ -51,53 +51,118 @@ constexpr int kVector = 4;
 // Vectors of the widest head whose tiles are summed.
 constexpr int kWidestTile = 16;
 
+// The gradients of locations and weights alone.
 template <typename T>
-cudaError_t launch_rows(const DeformInputs& in, const BackwardArgs<T>& args, bool vectors,
-                        DeformLaunch shape, cudaStream_t stream) {
-  const bool spread = shape.rows_per_warp == 1;
-  if (args.exact.sums != nullptr) {
-    return vectors ? launch<T, kVector, 8, 1, true>(in, args, stream)
-                   : launch<T, 1, kScalarGroup, 1, true>(in, args, stream);
+cudaError_t launch_dots(const DeformInputs& in, const BackwardArgs<T>& args, bool vectors,
+                        cudaStream_t stream) {
+  constexpr int kLanes = kWidest / sizeof(T);
+  constexpr Sums kNone = Sums::none;
+  const bool wide =
+      vectors && in.channels % kLanes == 0 && is_aligned(args.value) && is_aligned(args.grad);
+  if (!wide) {
+    const int group = launch_of(in, vectors ? kVector : 1, 16).group;
+    return !vectors     ? launch<T, 1, kScalarGroup, 8, kNone>(in, args, stream)
+           : group <= 8 ? launch<T, kVector, 8, 8, kNone>(in, args, stream)
+                        : launch<T, kVector, 16, 4, kNone>(in, args, stream);
   }
+  const DeformLaunch shape = launch_of(in, kLanes, 16);
+  const bool spread = shape.rows_per_warp == 1;
+  switch (shape.group) {
+    case 2:
+    case 4:
+      return spread ? launch<T, kLanes, 4, 1, kNone>(in, args, stream)
+                    : launch<T, kLanes, 4, 8, kNone>(in, args, stream);
+    case 8:
+      return spread ? launch<T, kLanes, 8, 1, kNone>(in, args, stream)
+                    : launch<T, kLanes, 8, 8, kNone>(in, args, stream);
+    default:
+      return spread ? launch<T, kLanes, 16, 1, kNone>(in, args, stream)
+                    : launch<T, kLanes, 16, 4, kNone>(in, args, stream);
+  }
+}
+
+// All gradients at once, that of value into float sums.
+template <typename T>
+cudaError_t launch_sums(const DeformInputs& in, const BackwardArgs<T>& args, bool vectors,
+                        cudaStream_t stream) {
+  constexpr Sums kFloats = Sums::floats;
+  const DeformLaunch shape =
+      launch_of(in, vectors ? kVector : 1, vectors ? 16 : kScalarGroup, kSpreadSums);
+  const bool spread = shape.rows_per_warp == 1;
   if (!vectors) {
-    return spread ? launch<T, 1, kScalarGroup, 1>(in, args, stream)
-                  : launch<T, 1, kScalarGroup, 8>(in, args, stream);
+    return spread ? launch<T, 1, kScalarGroup, 1, kFloats>(in, args, stream)
+                  : launch<T, 1, kScalarGroup, 8, kFloats>(in, args, stream);
   }
   switch (shape.group) {
     case 2:
     case 4:
-      return spread ? launch<T, kVector, 4, 1>(in, args, stream)
-                    : launch<T, kVector, 4, 8>(in, args, stream);
+      return spread ? launch<T, kVector, 4, 1, kFloats>(in, args, stream)
+                    : launch<T, kVector, 4, 8, kFloats>(in, args, stream);
     case 8:
-      return spread ? launch<T, kVector, 8, 1>(in, args, stream)
-                    : launch<T, kVector, 8, 8>(in, args, stream);
+      return spread ? launch<T, kVector, 8, 1, kFloats>(in, args, stream)
+                    : launch<T, kVector, 8, 8, kFloats>(in, args, stream);
     default:
-      return spread ? launch<T, kVector, 16, 1>(in, args, stream)
-                    : launch<T, kVector, 16, 4>(in, args, stream);
+      return spread ? launch<T, kVector, 16, 1, kFloats>(in, args, stream)
+                    : launch<T, kVector, 16, 4, kFloats>(in, args, stream);
   }
 }
 
-// Whether tiles of queries sum what they add to value before they add it.
-bool sums_tiles(const DeformInputs& in, bool vectors, bool tiles) {
-  return tiles && vectors && in.channels <= kVector * kWidestTile;
-}
-
-// The gradient of value from tiles, the other two as ever.
-template <typename T>
-cudaError_t launch_tiles(const DeformInputs& in, const BackwardArgs<T>& args, DeformLaunch shape,
-                         cudaStream_t stream) {
-  const auto blocks = static_cast<unsigned>(blocks_for(in, kTileRows, true));
-  if (in.channels <= kVector * 8) {
-    deform_scatter_tiles<T, 8><<<blocks, kDeformThreads, 0, stream>>>(args);
+// Tiles are counted where the sizes are known, else guessed: blocks take more than one where there
+// are more, and those without one leave.
+unsigned tile_blocks(const DeformInputs& in) {
+  int64_t per_head = 0;
+  if (in.maps.shapes != nullptr) {
+    per_head = ceil_div(in.queries, kTileQueries);
+    per_head += per_head / 8 + 2 * in.levels;
   } else {
-    deform_scatter_tiles<T, kWidestTile><<<blocks, kDeformThreads, 0, stream>>>(args);
+    for (int l = 0; l < in.levels; ++l) per_head += tiles_of(in.maps.heights[l], in.maps.widths[l]);
   }
-  const cudaError_t status = cudaGetLastError();
+  return static_cast<unsigned>(
+      std::min<int64_t>(in.batch * in.heads * per_head, std::numeric_limits<int>::max()));
+}
+
+// The gradient of value from tiles of queries.
+template <typename T>
+cudaError_t launch_tiles(const DeformInputs& in, const BackwardArgs<T>& args, cudaStream_t stream) {
+  if (in.channels <= kVector * 8) {
+    deform_scatter_tiles<T, 8><<<tile_blocks(in), kDeformThreads, 0, stream>>>(args);
+  } else {
+    deform_scatter_tiles<T, kWidestTile><<<tile_blocks(in), kDeformThreads, 0, stream>>>(args);
+  }
+  return cudaGetLastError();
+}
+
+// An encoder's queries are the pixels themselves; a wrong guess is only slower.
+bool sums_tiles(const DeformInputs& in, bool vectors) {
+  return in.queries == in.pixels && vectors && in.channels <= kVector * kWidestTile &&
+         in.batch * in.queries * in.heads >= kSpreadRows;
+}
+
+template <typename T>
+cudaError_t launch_into_floats(const DeformInputs& in, const BackwardArgs<T>& args, bool vectors,
+                               cudaStream_t stream) {
+  const int64_t bytes = elements_of(in) * static_cast<int64_t>(sizeof(float));
+  cudaError_t status = cudaMemsetAsync(args.grad_value, 0, bytes, stream);
   if (status != cudaSuccess) return status;
-  if (args.grad_locations == nullptr && args.grad_weights == nullptr) return status;
-  BackwardArgs<T> others = args;
-  others.grad_value = nullptr;
-  return launch_rows(in, others, true, shape, stream);
+  if (!sums_tiles(in, vectors)) return launch_sums(in, args, vectors, stream);
+  status = launch_tiles(in, args, stream);
+  if (status != cudaSuccess || (args.grad_locations == nullptr && args.grad_weights == nullptr))
+    return status;
+  return launch_dots(in, args, vectors, stream);
+}
+
+template <typename T>
+cudaError_t launch_exactly(const DeformBackward& args, const BackwardArgs<T>& kernel, bool vectors,
+                           cudaStream_t stream) {
+  const DeformInputs& in = args.in;
+  const cudaError_t status = cudaMemsetAsync(args.workspace, 0, deform_workspace(args), stream);
+  if (status != cudaSuccess) return status;
+  exact_bounds<<<some_blocks(in.batch * in.queries * in.heads * kWarp), kDeformThreads, 0,
+                 stream>>>(kernel);
+  const cudaError_t bounds = cudaGetLastError();
+  if (bounds != cudaSuccess) return bounds;
+  return vectors ? launch<T, kVector, 8, 1, Sums::exact>(in, kernel, stream)
+                 : launch<T, 1, kScalarGroup, 1, Sums::exact>(in, kernel, stream);
 }
 
 template <typename T>
@@ -108,7 +173,6 @@ cudaError_t launch(const DeformBackward& args, cudaStream_t stream) {
     return reinterpret_cast<uintptr_t>(p) % (kVector * sizeof(T)) == 0;
   };
   const bool vectors = in.channels % kVector == 0 && at_vector(in.value) && at_vector(args.grad);
-  const DeformLaunch shape = launch_of(in, vectors ? kVector : 1, vectors ? 16 : kScalarGroup);
   const BackwardArgs<T> kernel{
       .in = sizes_of(in),
       .maps = in.maps,
@@ -119,24 +183,11 @@ cudaError_t launch(const DeformBackward& args, cudaStream_t stream) {
       .exact = exact_sums(args),
       .grad_locations = args.grad_locations,
       .grad_weights = args.grad_weights,
-      .tiles = shape.tiles && !args.exact,
   };
-  cudaError_t status = cudaSuccess;
-  if (kernel.grad_value != nullptr) {
-    status = cudaMemsetAsync(kernel.grad_value, 0, elements * sizeof(float), stream);
-  }
-  if (kernel.exact.sums != nullptr) {
-    status = cudaMemsetAsync(kernel.exact.sums, 0, deform_workspace(args), stream);
-    if (status != cudaSuccess) return status;
-    exact_bounds<<<some_blocks(in.batch * in.queries * in.heads * kWarp), kDeformThreads, 0,
-                   stream>>>(kernel);
-    status = cudaGetLastError();
-  }
+  if (args.grad_value == nullptr) return launch_dots(in, kernel, vectors, stream);
+  const cudaError_t status = args.exact ? launch_exactly(args, kernel, vectors, stream)
+                                        : launch_into_floats(in, kernel, vectors, stream);
   if (status != cudaSuccess) return status;
-  status = kernel.grad_value != nullptr && sums_tiles(in, vectors, shape.tiles)
-               ? launch_tiles(in, kernel, shape, stream)
-               : launch_rows(in, kernel, vectors, shape, stream);
-  if (status != cudaSuccess || args.grad_value == nullptr) return status;
   T* to = static_cast<T*>(args.grad_value);
   if (args.exact) {
     exact_result<<<some_blocks(elements), kDeformThreads, 0, stream>>>(kernel.exact, kernel.in, to);

@@ -23,7 +23,6 @@ struct BackwardArgs {
   ExactSums exact;    // sums null: not exact
   void* grad_locations;
   void* grad_weights;
-  bool tiles;
 };
 
 __device__ inline void fill_nan(void* to, DType type, int64_t count) {
@@ -75,7 +74,15 @@ __device__ inline int sum_apart(float (&v)[kCount], int part) {
 // too much.
 struct alignas(16) FullRecord : Record {
   float fx, fy, weight;
+  int corners;  // a bit for each that exists
 };
+
+__device__ inline FullRecord full_record_of(const Corners& corners, float weight) {
+  int there = 0;
+#pragma unroll
+  for (int c = 0; c < 4; ++c) there |= (corners.pixel[c] >= 0 ? 1 : 0) << c;
+  return {record_of(corners, weight), corners.fx, corners.fy, weight, there};
+}
 
 struct SampleGrad {
   float2 location;
@@ -85,14 +92,10 @@ struct SampleGrad {
 // dot: of each corner's pixel and the row's gradient.
 __device__ inline SampleGrad differentiate(const FullRecord& own, const Map& map,
                                            const float (&dot)[4]) {
+  if (own.corners == 0) return {{0, 0}, 0};
   float d[4];
-  bool any = false;
 #pragma unroll
-  for (int c = 0; c < 4; ++c) {
-    d[c] = own.pixel[c] >= 0 ? dot[c] : 0;
-    any = any || own.pixel[c] >= 0;
-  }
-  if (!any) return {{0, 0}, 0};
+  for (int c = 0; c < 4; ++c) d[c] = (own.corners >> c & 1) != 0 ? dot[c] : 0;
   const float gx = 1 - own.fx, gy = 1 - own.fy;
   const float by_x = gy * (d[1] - d[0]) + own.fy * (d[3] - d[2]);
   const float by_y = gx * (d[2] - d[0]) + own.fx * (d[3] - d[1]);
@@ -102,20 +105,18 @@ __device__ inline SampleGrad differentiate(const FullRecord& own, const Map& map
   return {{own.weight * width * by_x, own.weight * height * by_y}, upper + lower};
 }
 
-// Into dot the products of kTogether samples' corners with the gradient's N channels.
+// Into dot the products of kTogether samples' corners with the gradient's N channels. What comes of
+// a corner that does not exist is not wanted.
 template <int kTogether, typename T, int N>
 __device__ inline void multiply(const FullRecord* records, int step, const T* value,
-                                int pixel_bytes, bool live, const float (&grad)[N],
+                                int pixel_bytes, const float (&grad)[N],
                                 float (&dot)[4 * kTogether]) {
   Words<T, N> corner[kTogether][4];
 #pragma unroll
   for (int s = 0; s < kTogether; ++s) {
 #pragma unroll
-    for (int c = 0; c < 4; ++c) {
-      const int pixel = records[s * step].pixel[c];
-      corner[s][c] = {};
-      if (pixel >= 0 && live) corner[s][c].load_from(pixel_at(value, pixel, pixel_bytes));
-    }
+    for (int c = 0; c < 4; ++c)
+      corner[s][c].load_from(pixel_at(value, records[s * step].at(c), pixel_bytes));
   }
 #pragma unroll
   for (int s = 0; s < kTogether; ++s) {
@@ -128,23 +129,25 @@ __device__ inline void multiply(const FullRecord* records, int step, const T* va
   }
 }
 
+// Where the gradient of value is summed.
+enum class Sums { none, floats, exact };
+
 // Adds to the gradients of kTogether samples' corners. first: of this lane's channels in pixel 0.
-template <int kTogether, bool kExact, typename T, int N>
+template <int kTogether, Sums kSums, typename T, int N>
 __device__ inline void scatter(const BackwardArgs<T>& args, const FullRecord* records, int step,
                                int64_t first, double scale, const float (&grad)[N]) {
   const int pixel_elements = args.in.heads * args.in.channels;
 #pragma unroll
   for (int s = 0; s < kTogether; ++s) {
+    if (!records[s * step].exists()) continue;
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
-      const int pixel = records[s * step].pixel[c];
       const float factor = records[s * step].factor[c];
-      if (pixel < 0) continue;
-      const int64_t at = first + int64_t{pixel} * pixel_elements;
+      const int64_t at = first + int64_t{records[s * step].at(c)} * pixel_elements;
       Pack<float, N> term;
 #pragma unroll
       for (int i = 0; i < N; ++i) term.lane[i] = factor * grad[i];
-      if constexpr (kExact) {
+      if constexpr (kSums == Sums::exact) {
 #pragma unroll
         for (int i = 0; i < N; ++i) add_exactly(args.exact, at + i, scale, term.lane[i]);
       } else {
@@ -162,103 +165,110 @@ __device__ inline void load_grad(const T* from, bool there, float (&grad)[N]) {
   for (int i = 0; i < N; ++i) grad[i] = words.at(i);
 }
 
-template <typename T, int N, int kGroup, int kRows, bool kExact>
-__global__ void __launch_bounds__(kDeformThreads, sizeof(T) == 4 || N == 1 || kGroup == 16 ? 2 : 3)
-    deform_backward(const BackwardArgs<T> args) {
+// As in the forward pass. With additions to memory, RF-DETR's queries take 115 us with one sample
+// and 139 with two.
+HK_HOST_DEVICE constexpr int backward_together(int rows, Sums sums) {
+  return sums == Sums::floats && rows != 1 ? 1 : 2;
+}
+constexpr int backward_blocks(int element_bytes, int lanes, int group, int rows, Sums sums) {
+  if (sums == Sums::none) return group >= 8 ? 2 : 3;
+  if (backward_together(rows, sums) == 1) return 3;
+  return element_bytes == 4 || lanes == 1 || group == 16 ? 2 : 3;
+}
+
+template <typename T, int N, int kGroup, int kRows, Sums kSums>
+__global__ void __launch_bounds__(kDeformThreads,
+                                  backward_blocks(sizeof(T), N, kGroup, kRows, kSums) -
+                                      kFewerBlocks) deform_backward(const BackwardArgs<T> args) {
   constexpr int kGroups = kWarp / kGroup;
-  constexpr bool kShared = Work<kRows>::kShared;
+  constexpr bool kShared = kRows == 1;                 // by all groups
   constexpr int kOwn = kShared ? 1 : kRows / kGroups;  // rows of a group
   constexpr int kSamples = kWarp / kRows;              // of a row, at once
-  constexpr int kTogether = 2;
+  constexpr int kTogether = backward_together(kRows, kSums);
   constexpr int kDots = 4 * kTogether;
   constexpr int kStep = kShared ? kGroups : 1;  // from one of a group's records to the next
   static_assert(kShared || kRows % kGroups == 0, "groups have whole rows");
   static_assert(kSamples % kTogether == 0);
 
-  __shared__ Map maps[kMaxLevels];
+  __shared__ Maps maps;
   __shared__ FullRecord all_records[kDeformWarps][kWarp];
   __shared__ Pack<float, 4> all_dots[kDeformWarps][kWarp];
   const DeformSizes& in = args.in;
+  const int lane = threadIdx.x % kWarp, group = lane / kGroup, part = lane % kGroup;
+  const WarpRows rows = rows_of_warp<kRows>(in);
+  const int samples = in.samples();
+  const int my_query = rows.query(lane / kSamples);
+  const int64_t my_row = row_of(in, rows.image, rows.head, my_query) * samples;
+  const auto sample_of = [&](int s) {
+    return my_query >= 0 && s < samples ? args.read(my_row + s) : SampleReader::none();
+  };
+  Sample sample = sample_of(lane % kSamples);  // on its way while the maps are
   if (!read_maps(args.maps, in.levels, in.pixels, maps)) {
     fill_nan(args);
     return;
   }
-  const int lane = threadIdx.x % kWarp, group = lane / kGroup, part = lane % kGroup;
+  if (rows.image >= in.batch) return;  // the whole warp
   FullRecord* records = all_records[threadIdx.x / kWarp];
   Pack<float, 4>* dots = all_dots[threadIdx.x / kWarp];
-  const int samples = in.samples();
   const int pixel_bytes = in.heads * in.channels * static_cast<int>(sizeof(T));
   const bool want_dots = args.grad_locations != nullptr || args.grad_weights != nullptr;
-  const bool want_value = kExact || args.grad_value != nullptr;
-  const Work<kRows> work(in, maps, args.tiles);
+  const int64_t head_first = (int64_t{rows.image} * in.pixels * in.heads + rows.head) * in.channels;
+  double scale = 0;
+  if constexpr (kSums == Sums::exact)
+    scale = ldexp(1.0, exact_exponent(args.exact, rows.image * in.heads + rows.head));
+  const auto grad_at = [&](int own, int channel, float (&to)[N]) {
+    const int query = rows.query(own * kGroups + (kShared ? 0 : group));
+    const bool there = query >= 0 && channel < in.channels;
+    const int64_t row = row_of(in, rows.image, rows.head, query);
+    load_grad(args.grad + row * in.channels + channel, there, to);
+  };
 
-  for (int item = blockIdx.x; item < work.items; item += gridDim.x) {
-    const WarpRows rows = work.rows(in, maps, args.tiles, item);
-    const bool exists = rows.image < in.batch;
-    const int my_query = rows.query(lane / kSamples);
-    const int64_t my_row = row_of(in, rows, my_query) * samples;
-    const auto sample_of = [&](int s) {
-      return my_query >= 0 && s < samples ? args.read(my_row + s) : SampleReader::none();
-    };
-    const int64_t head_first =
-        (int64_t{rows.image} * in.pixels * in.heads + rows.head) * in.channels;
-    double scale = 0;
-    if constexpr (kExact) {
-      if (exists) scale = ldexp(1.0, exact_exponent(args.exact, rows.image * in.heads + rows.head));
-    }
-    const auto grad_at = [&](int own, int channel, float (&to)[N]) {
-      const int query = rows.query(own * kGroups + (kShared ? 0 : group));
-      const bool there = query >= 0 && channel < in.channels;
-      load_grad(args.grad + row_of(in, rows, query) * in.channels + channel, there, to);
-    };
-    Sample sample = sample_of(lane % kSamples);
-    for (int first = 0; first < samples; first += kSamples) {
-      const int s = first + lane % kSamples;
-      const int level = min(s / in.points, in.levels - 1);
-      const Corners corners = find_corners(sample, maps[level]);
-      records[lane] = {record_of(corners, sample.weight), corners.fx, corners.fy, sample.weight};
-      warp_sync();
-      if (first + kSamples < samples) sample = sample_of(s + kSamples);
-      const int count = min(kSamples, samples - first);
+  for (int first = 0; first < samples; first += kSamples) {
+    const int s = first + lane % kSamples;
+    const Map map = maps[min(s / in.points, in.levels - 1)];
+    records[lane] = full_record_of(find_corners(sample, map), sample.weight);
+    warp_sync();
+    if (first + kSamples < samples) sample = sample_of(s + kSamples);
+    const int count = min(kSamples, samples - first);
 #pragma unroll 1  // fewer registers; the gradient is in L1 from the second time on
-      for (int own = 0; own < kOwn; ++own) {
-        float grad[N];
-        grad_at(own, part * N, grad);
-        const int slot = kShared ? group : (own * kGroups + group) * kSamples;
+    for (int own = 0; own < kOwn; ++own) {
+      float grad[N];
+      grad_at(own, part * N, grad);
+      const int slot = kShared ? group : (own * kGroups + group) * kSamples;
 #pragma unroll 1
-        for (int j = 0; j < count; j += kTogether * kStep) {
-          const FullRecord* theirs = records + slot + j;
-          float dot[kDots] = {};
-          for (int channel = part * N; channel - part * N < in.channels; channel += kGroup * N) {
-            const bool live = exists && channel < in.channels;
-            if (in.channels > kGroup * N) grad_at(own, channel, grad);
-            if (want_dots)
-              multiply<kTogether>(theirs, kStep, args.value + head_first + channel, pixel_bytes,
-                                  live, grad, dot);
-            if (want_value && live)
-              scatter<kTogether, kExact>(args, theirs, kStep, head_first + channel, scale, grad);
+      for (int j = 0; j < count; j += kTogether * kStep) {
+        const FullRecord* theirs = records + slot + j;
+        float dot[kDots] = {};
+        for (int channel = part * N; channel - part * N < in.channels; channel += kGroup * N) {
+          if (in.channels > kGroup * N) grad_at(own, channel, grad);
+          if (channel >= in.channels) continue;
+          if (want_dots) {
+            multiply<kTogether>(theirs, kStep, args.value + head_first + channel, pixel_bytes, grad,
+                                dot);
           }
-          if (!want_dots) continue;
-          const int which = sum_apart<kGroup>(dot, part);
-          constexpr int kLeft = kDots > kGroup ? kDots / kGroup : 1;
-          constexpr int kSame = kGroup > kDots ? kGroup / kDots : 1;
-          if (part % kSame == 0) {
-            float* to = dots[slot + j + which / 4 * kStep].lane + which % 4;
+          if constexpr (kSums != Sums::none)
+            scatter<kTogether, kSums>(args, theirs, kStep, head_first + channel, scale, grad);
+        }
+        if (!want_dots) continue;
+        const int which = sum_apart<kGroup>(dot, part);
+        constexpr int kLeft = kDots > kGroup ? kDots / kGroup : 1;
+        constexpr int kSame = kGroup > kDots ? kGroup / kDots : 1;
+        if (part % kSame == 0) {
+          float* to = dots[slot + j + which / 4 * kStep].lane + which % 4;
 #pragma unroll
-            for (int i = 0; i < kLeft; ++i) to[i] = dot[i];
-          }
+          for (int i = 0; i < kLeft; ++i) to[i] = dot[i];
         }
       }
-      warp_sync();  // dots are written, and records are used again
-      if (want_dots && my_query >= 0 && s < samples) {
-        const SampleGrad found = differentiate(records[lane], maps[level], dots[lane].lane);
-        if (args.grad_locations != nullptr)
-          store_pair(args.grad_locations, args.read.location_type, my_row + s, found.location);
-        if (args.grad_weights != nullptr)
-          store_float(args.grad_weights, args.read.weight_type, my_row + s, found.weight);
-      }
-      warp_sync();
     }
+    warp_sync();  // dots are written
+    if (want_dots && my_query >= 0 && s < samples) {
+      const SampleGrad found = differentiate(records[lane], map, dots[lane].lane);
+      if (args.grad_locations != nullptr)
+        store_pair(args.grad_locations, args.read.location_type, my_row + s, found.location);
+      if (args.grad_weights != nullptr)
+        store_float(args.grad_weights, args.read.weight_type, my_row + s, found.weight);
+    }
+    warp_sync();  // records and dots are used again
   }
 }
 

@@ -11,10 +11,10 @@ namespace hk {
 // Where vectors do not fit: lanes of a row, an element each.
 constexpr int kScalarGroup = 8;
 
-inline DeformLaunch launch_of(const DeformInputs& in, int vector, int widest) {
-  DeformLaunch shape =
-      pick_deform_launch(ceil_div(in.channels, vector), widest, in.batch * in.queries * in.heads,
-                         in.queries == in.pixels);
+inline DeformLaunch launch_of(const DeformInputs& in, int vector, int widest,
+                              int64_t spread_below = kSpreadRows) {
+  DeformLaunch shape = pick_deform_launch(ceil_div(in.channels, vector), widest,
+                                          in.batch * in.queries * in.heads, spread_below);
   if (vector == 1 && shape.rows_per_warp != 1) shape.rows_per_warp = 8;
   return shape;
 }
@@ -31,21 +31,14 @@ inline SampleReader reader_of(const DeformInputs& in) {
           reinterpret_cast<uintptr_t>(in.locations) % pair == 0};
 }
 
-// Tiles are counted where the sizes are known, else guessed: blocks take more than one where there
-// are more, and those without one leave.
-inline int64_t blocks_for(const DeformInputs& in, int rows_per_warp, bool tiles) {
-  constexpr int64_t kMost = std::numeric_limits<int>::max();
+// One for each run of rows. They are an int: no memory holds the locations of so many rows.
+inline unsigned blocks_for(const DeformInputs& in, int rows_per_warp) {
   const int64_t rows = in.batch * in.queries * in.heads;
-  if (rows_per_warp == 1) return std::min(kMost, ceil_div(rows, kDeformWarps));
-  const int64_t queries = int64_t{kDeformWarps} * rows_per_warp;
-  int64_t per_head = ceil_div(in.queries, queries);
-  if (tiles && in.maps.shapes != nullptr) per_head += per_head / 8 + 2 * in.levels;
-  if (tiles && in.maps.shapes == nullptr) {
-    per_head = 0;
-    for (int l = 0; l < in.levels; ++l)
-      per_head += tiles_of(in.maps.heights[l], in.maps.widths[l], rows_per_warp);
-  }
-  return std::min(kMost, in.batch * in.heads * per_head);
+  const int64_t blocks =
+      rows_per_warp == 1
+          ? ceil_div(rows, kDeformWarps)
+          : in.batch * in.heads * ceil_div(in.queries, int64_t{kDeformWarps} * rows_per_warp);
+  return static_cast<unsigned>(blocks);
 }
 
 }  // namespace hk

@@ -7,8 +7,7 @@ namespace {
 
 template <typename T, int N, int kGroup, int kRows>
 cudaError_t launch(const DeformInputs& in, const ForwardArgs<T>& args, cudaStream_t stream) {
-  const auto blocks = static_cast<unsigned>(blocks_for(in, kRows, args.tiles));
-  deform_forward<T, N, kGroup, kRows><<<blocks, kDeformThreads, 0, stream>>>(args);
+  deform_forward<T, N, kGroup, kRows><<<blocks_for(in, kRows), kDeformThreads, 0, stream>>>(args);
   return cudaGetLastError();
 }
 
@@ -24,7 +23,6 @@ cudaError_t launch(const DeformForward& args, cudaStream_t stream) {
       .read = reader_of(in),
       .value = static_cast<const T*>(in.value),
       .out = static_cast<T*>(args.out),
-      .tiles = shape.tiles,
   };
   const bool spread = shape.rows_per_warp == 1;
   if (!vectors) {

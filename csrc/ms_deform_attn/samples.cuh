@@ -8,6 +8,13 @@
 
 namespace hk {
 
+// For sm_100 and later ptxas takes a few registers more, and would spill them with as many blocks.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+constexpr int kFewerBlocks = 1;
+#else
+constexpr int kFewerBlocks = 0;
+#endif
+
 constexpr unsigned kNotANumber = 0x7fc00000u;
 
 // The sizes of a call as kernels count. The bytes of one pixel of all heads are an int too.
@@ -21,26 +28,33 @@ struct Map {
   int height, width, start;
 };
 
+// Starts apart from what they are summed from, which the compiler reads in vectors.
+struct Maps {
+  int height[kMaxLevels], width[kMaxLevels], start[kMaxLevels];
+
+  __device__ Map operator[](int level) const { return {height[level], width[level], start[level]}; }
+};
+
 // For every thread of the block. False where the maps are not those of value.
-__device__ inline bool read_maps(const DeformMaps& given, int levels, int pixels, Map* maps) {
+__device__ inline bool read_maps(const DeformMaps& given, int levels, int pixels, Maps& maps) {
   bool right = true;
   for (int l = threadIdx.x; l < levels; l += blockDim.x) {
     const int64_t height = given.shapes == nullptr ? given.heights[l] : given.shapes[2 * l];
     const int64_t width = given.shapes == nullptr ? given.widths[l] : given.shapes[2 * l + 1];
     right = right && height >= 1 && width >= 1 && height <= kMaxSide && width <= kMaxSide;
-    maps[l].height = static_cast<int>(height);
-    maps[l].width = static_cast<int>(width);
+    maps.height[l] = static_cast<int>(height);
+    maps.width[l] = static_cast<int>(width);
   }
   right = __syncthreads_and(right);
   if (!right) return false;
   for (int l = threadIdx.x; l < levels; l += blockDim.x) {
     int64_t start = 0;
     for (int before = 0; before < l; ++before)
-      start += int64_t{maps[before].height} * maps[before].width;
+      start += int64_t{maps.height[before]} * maps.width[before];
     if (given.starts != nullptr) right = right && given.starts[l] == start;
     if (given.has_starts) right = right && given.given_starts[l] == start;
-    if (l == levels - 1) right = right && start + int64_t{maps[l].height} * maps[l].width == pixels;
-    maps[l].start = static_cast<int>(start);
+    if (l == levels - 1) right = right && start + int64_t{maps.height[l]} * maps.width[l] == pixels;
+    maps.start[l] = static_cast<int>(start);
   }
   return __syncthreads_and(right);
 }
@@ -165,22 +179,41 @@ __device__ inline Corners find_corners(const Sample& sample, const Map& map) {
   return corners;
 }
 
-// What a warp's lanes tell each other of one sample.
+// What a warp's lanes tell each other of one sample. A corner that does not exist is another's
+// pixel, and the two share its factor in equal parts: so every corner is read, and no pixel that
+// the sample does not have. A sample that has none is marked in the first, and its pixels may be
+// read.
 struct alignas(16) Record {
   int pixel[4];
-  float factor[4];  // coefficient * weight; 0 where the corner does not exist
+  float factor[4];  // coefficient * weight
+
+  __device__ bool exists() const { return pixel[0] >= 0; }
+  // c: known to the compiler.
+  __device__ int at(int c) const { return c == 0 ? pixel[0] & 0x7fffffff : pixel[c]; }
 };
+
+constexpr int kNowhere = static_cast<int>(0x80000000u);  // pixel 0, marked
+
+// Of two corners: where only one exists, both are that one's halves.
+__device__ inline void share(int& pixel, float& factor, int& other_pixel, float& other_factor) {
+  const bool here = pixel >= 0, there = other_pixel >= 0;
+  if (here == there) return;
+  if (here) other_pixel = pixel;
+  if (there) pixel = other_pixel;
+  factor = other_factor = 0.5f * (here ? factor : other_factor);
+}
 
 __device__ inline Record record_of(const Corners& corners, float weight) {
   const float gx = 1 - corners.fx, gy = 1 - corners.fy;
-  const float factor[4] = {gx * gy, corners.fx * gy, gx * corners.fy, corners.fx * corners.fy};
-  Record record;
-#pragma unroll
-  for (int c = 0; c < 4; ++c) {
-    record.pixel[c] = corners.pixel[c];
-    record.factor[c] = corners.pixel[c] < 0 ? 0 : factor[c] * weight;
-  }
-  return record;
+  Record r = {{corners.pixel[0], corners.pixel[1], corners.pixel[2], corners.pixel[3]},
+              {gx * gy * weight, corners.fx * gy * weight, gx * corners.fy * weight,
+               corners.fx * corners.fy * weight}};
+  share(r.pixel[0], r.factor[0], r.pixel[1], r.factor[1]);
+  share(r.pixel[2], r.factor[2], r.pixel[3], r.factor[3]);
+  share(r.pixel[0], r.factor[0], r.pixel[2], r.factor[2]);
+  share(r.pixel[1], r.factor[1], r.pixel[3], r.factor[3]);
+  if (r.pixel[0] < 0) return {{kNowhere, 0, 0, 0}, {0, 0, 0, 0}};
+  return r;
 }
 
 template <typename T>
@@ -197,84 +230,42 @@ __device__ inline void fill_nan(T* to, int64_t count) {
     to[i] = nan;
 }
 
-// The rows of a warp: queries of one head of one image.
+// The rows of a warp: a run of queries of one head of one image.
 struct WarpRows {
   int image, head;
-  int first, end;           // of a run of queries; first: of a map
-  int x, y, width, height;  // of a tile; width 0: a run
+  int first, end;
 
   // -1 for a row that does not exist.
-  __device__ int query(int row) const {
-    if (width == 0) return row < end - first ? first + row : -1;
-    const int column = x + row % kWarpTileWidth, line = y + row / kWarpTileWidth;
-    return column < width && line < height ? first + line * width + column : -1;
+  __device__ int query(int row) const { return row < end - first ? first + row : -1; }
+};
+
+// By the number of the block: one row a warp, or kRows.
+template <int kRows>
+__device__ inline WarpRows rows_of_warp(const DeformSizes& in) {
+  const int warp = threadIdx.x / kWarp;
+  if constexpr (kRows == 1) {  // heads next to each other are next to each other in memory
+    const int64_t row = int64_t{blockIdx.x} * kDeformWarps + warp;
+    if (row > INT32_MAX) {
+      const int64_t query = row / in.heads;
+      const auto image = static_cast<int>(query / in.queries);
+      const auto first = static_cast<int>(query % in.queries);
+      return {image, static_cast<int>(row % in.heads), first, image < in.batch ? first + 1 : first};
+    }
+    // The division of 64 bits takes a tenth of a small call's time.
+    const int near = static_cast<int>(row), query = near / in.heads;
+    const int image = query / in.queries, first = query % in.queries;
+    return {image, near % in.heads, first, image < in.batch ? first + 1 : first};
+  } else {
+    const auto per_head = static_cast<unsigned>(ceil_div(in.queries, kDeformWarps * kRows));
+    const auto head = static_cast<int>(blockIdx.x / per_head);
+    const auto run = static_cast<int>(blockIdx.x % per_head);
+    return {head / in.heads, head % in.heads, (run * kDeformWarps + warp) * kRows, in.queries};
   }
-};
-
-// The tile of that number among those of all levels: its map, and its first pixel there.
-struct TilePlace {
-  int level, x, y;
-};
-
-__device__ inline TilePlace find_tile(const Map* maps, int number, int rows_per_warp) {
-  int level = 0;
-  for (int count;
-       number >=
-       (count = static_cast<int>(tiles_of(maps[level].height, maps[level].width, rows_per_warp)));
-       ++level)
-    number -= count;
-  const int across = static_cast<int>(ceil_div(maps[level].width, kTileWidth));
-  return {level, number % across * kTileWidth, number / across * tile_height(rows_per_warp)};
 }
 
-// The work of all blocks, in items: what one block has at once. There are fewer than 2^31, since no
-// memory holds the locations of so many rows.
-template <int kRows>
-struct Work {
-  static constexpr bool kShared = kRows == 1;
-  int per_head, items;
-
-  __device__ Work(const DeformSizes& in, const Map* maps, bool tiles) {
-    if constexpr (kShared) {
-      per_head = 0;
-      items = static_cast<int>(ceil_div(int64_t{in.batch} * in.queries * in.heads, kDeformWarps));
-    } else {
-      per_head = tiles ? 0 : static_cast<int>(ceil_div(in.queries, kDeformWarps * kRows));
-      for (int l = 0; tiles && l < in.levels; ++l)
-        per_head += static_cast<int>(tiles_of(maps[l].height, maps[l].width, kRows));
-      items = in.batch * in.heads * per_head;
-    }
-  }
-
-  __device__ WarpRows rows(const DeformSizes& in, const Map* maps, bool tiles, int item) const {
-    const int warp = threadIdx.x / kWarp;
-    if constexpr (kShared) {  // heads next to each other are next to each other in memory
-      const int row = item * kDeformWarps + warp, query = row / in.heads;
-      const int image = query / in.queries, first = query % in.queries;
-      return {image, row % in.heads, first, image < in.batch ? first + 1 : first, 0, 0, 0, 0};
-    } else {
-      const int head = item / per_head;
-      WarpRows found = {head / in.heads, head % in.heads, 0, in.queries, 0, 0, 0, 0};
-      const int place = item % per_head;
-      if (!tiles) {
-        found.first = (place * kDeformWarps + warp) * kRows;
-        return found;
-      }
-      const TilePlace tile = find_tile(maps, place, kRows);
-      constexpr int kAbreast = kTileWidth / kWarpTileWidth;
-      found.first = maps[tile.level].start;
-      found.width = maps[tile.level].width;
-      found.height = maps[tile.level].height;
-      found.x = tile.x + warp % kAbreast * kWarpTileWidth;
-      found.y = tile.y + warp / kAbreast * (kRows / kWarpTileWidth);
-      return found;
-    }
-  }
-};
-
 // A row's place among all: [batch, queries, heads].
-__device__ inline int64_t row_of(const DeformSizes& in, const WarpRows& rows, int query) {
-  return (int64_t{rows.image} * in.queries + query) * in.heads + rows.head;
+__device__ inline int64_t row_of(const DeformSizes& in, int image, int head, int query) {
+  return (int64_t{image} * in.queries + query) * in.heads + head;
 }
 
 }  // namespace hk

@@ -15,14 +15,26 @@ namespace hk {
 constexpr int kTilePoints = kDeformThreads / kTileQueries;
 constexpr int kTileEntries = 4 * kDeformThreads;
 
-// Pixels that a tile's samples fall on, by a hash; what finds no place is added one by one.
-constexpr int kSlotsLog2 = 10;
-constexpr int kSlots = 1 << kSlotsLog2;
+// Pixels about the tile that have a slot each; one elsewhere has a slot for each of its entries.
+constexpr int kWindow = 32;
+constexpr int kSlots = kWindow * kWindow;
+constexpr int kAllSlots = kSlots + kTileEntries;
 constexpr int kSlotsPerThread = kSlots / kDeformThreads;
-constexpr int kProbes = 16;
-constexpr int kFree = -1;
 
-static_assert(kSlots >= kTileEntries, "there is a place for each");
+// The tile of that number among those of all levels: its map, and its first pixel there.
+struct TilePlace {
+  int level, x, y;
+};
+
+__device__ inline TilePlace find_tile(const Maps& maps, int number) {
+  int level = 0;
+  for (int count;
+       number >= (count = static_cast<int>(tiles_of(maps[level].height, maps[level].width)));
+       ++level)
+    number -= count;
+  const int across = static_cast<int>(ceil_div(maps[level].width, kTileSide));
+  return {level, number % across * kTileSide, number / across * kTileSide};
+}
 
 // factor * the gradient of a query, of the 64, is added to the pixel of a slot.
 struct alignas(8) Entry {
@@ -32,34 +44,23 @@ struct alignas(8) Entry {
 
 template <int kWidth>
 struct TileMemory {
-  Map maps[kMaxLevels];
-  int pixels[kSlots];  // of a slot, or kFree
-  int counts[kSlots];  // entries of a slot, then the first of them
+  Maps maps;
+  int counts[kSlots];           // entries of a slot, then the first of them
+  int elsewhere[kTileEntries];  // pixels outside the window
+  int elsewhere_count;
   int warp_sums[kDeformWarps];
   Entry entries[kTileEntries];
   Pack<float, 4> grads[kTileQueries][kWidth];
 };
 
-// The slot of a pixel, or kFree where there is no place for it.
-__device__ inline int slot_of(int* pixels, int pixel) {
-  int slot = static_cast<int>(static_cast<unsigned>(pixel) * 2654435761u >> (32 - kSlotsLog2));
-  for (int probe = 0; probe < kProbes; ++probe) {
-    const int there = atomicCAS(pixels + slot, kFree, pixel);
-    if (there == kFree || there == pixel) return slot;
-    slot = (slot + 1) % kSlots;
-  }
-  return kFree;
-}
-
 // Turns the counts of slots into where their entries begin, and tells the number of all.
 __device__ inline int sum_counts(int* counts, int* warp_sums) {
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  int mine[kSlotsPerThread], sum = 0;
+  auto& mine = reinterpret_cast<Pack<int, kSlotsPerThread>*>(counts)[threadIdx.x];
+  const Pack<int, kSlotsPerThread> given = mine;
+  int sum = 0;
 #pragma unroll
-  for (int i = 0; i < kSlotsPerThread; ++i) {
-    mine[i] = counts[threadIdx.x * kSlotsPerThread + i];
-    sum += mine[i];
-  }
+  for (int i = 0; i < kSlotsPerThread; ++i) sum += given.lane[i];
   int before = sum;
 #pragma unroll
   for (int step = 1; step < kWarp; step *= 2) {
@@ -75,11 +76,13 @@ __device__ inline int sum_counts(int* counts, int* warp_sums) {
     if (w < warp) before += warp_sums[w];
     all += warp_sums[w];
   }
+  Pack<int, kSlotsPerThread> first;
 #pragma unroll
   for (int i = 0; i < kSlotsPerThread; ++i) {
-    counts[threadIdx.x * kSlotsPerThread + i] = before;
-    before += mine[i];
+    first.lane[i] = before;
+    before += given.lane[i];
   }
+  mine = first;
   return all;
 }
 
@@ -98,95 +101,118 @@ __global__ void __launch_bounds__(kDeformThreads, 4)
   }
   const int group = threadIdx.x / kWidth, part = threadIdx.x % kWidth;
   const int my_query = threadIdx.x / kTilePoints, my_point = threadIdx.x % kTilePoints;
-  const int samples = in.samples();
-  const int64_t pixel_elements = int64_t{in.heads} * in.channels;
-  const Work<kTileRows> work(in, shared.maps, true);
+  const int samples = in.samples(), pixel_elements = in.heads * in.channels;
+  int per_head = 0;
+  for (int l = 0; l < in.levels; ++l)
+    per_head += static_cast<int>(tiles_of(shared.maps[l].height, shared.maps[l].width));
 
-  for (int item = blockIdx.x; item < work.items; item += gridDim.x) {
-    const int head = item / work.per_head;
-    const TilePlace tile = find_tile(shared.maps, item % work.per_head, kTileRows);
-    const Map& of_queries = shared.maps[tile.level];
-    const WarpRows all = {head / in.heads, head % in.heads, of_queries.start, in.queries,
-                          tile.x,          tile.y,          of_queries.width, of_queries.height};
+  for (int item = blockIdx.x; item < in.batch * in.heads * per_head; item += gridDim.x) {
+    const int image = item / per_head / in.heads, head = item / per_head % in.heads;
+    const TilePlace tile = find_tile(shared.maps, item % per_head);
     const auto query_of = [&](int i) {
-      const int column = tile.x + i % kTileWidth, line = tile.y + i / kTileWidth;
-      return column < of_queries.width && line < of_queries.height
-                 ? of_queries.start + line * of_queries.width + column
-                 : -1;
+      const Map own = shared.maps[tile.level];
+      const int column = tile.x + i % kTileSide, line = tile.y + i / kTileSide;
+      return column < own.width && line < own.height ? own.start + line * own.width + column : -1;
     };
     for (int i = threadIdx.x; i < kTileQueries * kWidth; i += kDeformThreads) {
       const int query = query_of(i / kWidth), channel = i % kWidth * kLanes;
       const bool there = query >= 0 && channel < in.channels;
-      load_grad(args.grad + row_of(in, all, query) * in.channels + channel, there,
+      load_grad(args.grad + row_of(in, image, head, query) * in.channels + channel, there,
                 shared.grads[i / kWidth][i % kWidth].lane);
     }
-    float* to =
-        args.grad_value + (int64_t{all.image} * in.pixels * in.heads + all.head) * in.channels;
+    float* to = args.grad_value + (int64_t{image} * in.pixels * in.heads + head) * in.channels +
+                part * kLanes;
+    const bool live = part * kLanes < in.channels;
     const int query = query_of(my_query);
-    const int64_t my_row = row_of(in, all, query) * samples;
+    const int64_t my_row = row_of(in, image, head, query) * samples;
+    const auto sample_of = [&](int level, int point) {
+      return query >= 0 && level < in.levels && point < in.points
+                 ? args.read(my_row + level * in.points + point)
+                 : SampleReader::none();
+    };
+    Sample sample = sample_of(0, my_point);
     for (int level = 0; level < in.levels; ++level) {
+      const Map map = shared.maps[level];
+      // The window is about what the middle of the tile is in this level.
+      const int left = static_cast<int>((tile.x + kTileSide * 0.5f) /
+                                        shared.maps.width[tile.level] * map.width) -
+                       kWindow / 2;
+      const int upper = static_cast<int>((tile.y + kTileSide * 0.5f) /
+                                         shared.maps.height[tile.level] * map.height) -
+                        kWindow / 2;
       for (int first = 0; first < in.points; first += kTilePoints) {
-        const int point = first + my_point;
-        const Sample sample = query >= 0 && point < in.points
-                                  ? args.read(my_row + level * in.points + point)
-                                  : SampleReader::none();
-        for (int i = threadIdx.x; i < kSlots; i += kDeformThreads) {
-          shared.pixels[i] = kFree;
-          shared.counts[i] = 0;
-        }
+        reinterpret_cast<Pack<int, kSlotsPerThread>*>(shared.counts)[threadIdx.x] = {};
+        if (threadIdx.x == 0) shared.elsewhere_count = 0;
+        const Corners corners = find_corners(sample, map);
+        const float gx = 1 - corners.fx, gy = 1 - corners.fy;
+        const float factors[4] = {gx * gy * sample.weight, corners.fx * gy * sample.weight,
+                                  gx * corners.fy * sample.weight,
+                                  corners.fx * corners.fy * sample.weight};
+        const bool last = first + kTilePoints >= in.points;
+        sample =
+            sample_of(last ? level + 1 : level, last ? my_point : first + kTilePoints + my_point);
         __syncthreads();
 
-        const Record record = record_of(find_corners(sample, shared.maps[level]), sample.weight);
-        int slot[4], rank[4];
+        int places[4];  // slot + kAllSlots * rank, to spare registers; -1 where there is none
 #pragma unroll
         for (int c = 0; c < 4; ++c) {
-          slot[c] = kFree;
-          if (record.pixel[c] < 0) continue;
-          slot[c] = slot_of(shared.pixels, record.pixel[c]);
-          if (slot[c] != kFree) {
-            rank[c] = atomicAdd(shared.counts + slot[c], 1);
-            continue;
-          }
-          for (int v = 0; v * kLanes < in.channels; ++v) {
-            Pack<float, kLanes> term = shared.grads[my_query][v];
-#pragma unroll
-            for (int i = 0; i < kLanes; ++i) term.lane[i] *= record.factor[c];
-            add_to(to + record.pixel[c] * pixel_elements + v * kLanes, term);
+          places[c] = -1;
+          if (corners.pixel[c] < 0) continue;
+          const int within = corners.pixel[c] - map.start;
+          const int line = within / map.width, column = within - line * map.width;
+          const int x = column - left, y = line - upper;
+          if (x >= 0 && y >= 0 && x < kWindow && y < kWindow) {
+            const int slot = y * kWindow + x;
+            places[c] = slot + kAllSlots * atomicAdd(shared.counts + slot, 1);
+          } else {
+            const int rank = atomicAdd(&shared.elsewhere_count, 1);
+            shared.elsewhere[rank] = corners.pixel[c];
+            places[c] = kSlots + rank + kAllSlots * rank;
           }
         }
         __syncthreads();
-        const int count = sum_counts(shared.counts, shared.warp_sums);
+        const int near = sum_counts(shared.counts, shared.warp_sums);
         __syncthreads();
+        const int count = near + shared.elsewhere_count;
 #pragma unroll
         for (int c = 0; c < 4; ++c) {
-          if (slot[c] == kFree) continue;
-          shared.entries[shared.counts[slot[c]] + rank[c]] = {record.factor[c],
-                                                              slot[c] * kTileQueries + my_query};
+          if (places[c] < 0) continue;
+          const int slot = places[c] % kAllSlots, rank = places[c] / kAllSlots;
+          const int place = (slot < kSlots ? shared.counts[slot] : near) + rank;
+          Entry& entry = shared.entries[place];
+          entry.factor = factors[c];
+          entry.what = slot * kTileQueries + my_query;
         }
         __syncthreads();
 
         // Each group has as many entries, whatever their pixels: a pixel's sum may have two parts.
         const int each = (count + kGroups - 1) / kGroups;
-        const int end = min((group + 1) * each, count);
-        Pack<float, kLanes> sum = {};
-        int current = kFree;
-        const auto flush = [&] {
-          if (current != kFree && part * kLanes < in.channels)
-            add_to(to + shared.pixels[current] * pixel_elements + part * kLanes, sum);
+        const int begin = group * each, end = min(begin + each, count);
+        const auto flush = [&](int at, const Pack<float, kLanes>& sum) {
+          const int pixel =
+              at < kSlots ? map.start + (upper + at / kWindow) * map.width + left + at % kWindow
+                          : shared.elsewhere[at - kSlots];
+          if (live) add_to(to + int64_t{pixel} * pixel_elements, sum);
         };
-        for (int e = group * each; e < end; ++e) {
-          const Entry entry = shared.entries[e];
-          const Pack<float, kLanes> grad = shared.grads[entry.what % kTileQueries][part];
-          if (entry.what / kTileQueries != current) {
-            flush();
-            current = entry.what / kTileQueries;
-            sum = {};
-          }
+        if (begin < end) {
+          Entry entry = shared.entries[begin];
+          int current = entry.what / kTileQueries;
+          Pack<float, kLanes> sum = {};
+          for (int e = begin; e < end; ++e) {
+            const Pack<float, kLanes> grad = shared.grads[entry.what % kTileQueries][part];
+            const float factor = entry.factor;
+            const int at = entry.what / kTileQueries;
+            entry = shared.entries[min(e + 1, kTileEntries - 1)];
+            if (at != current) {
+              flush(current, sum);
+              current = at;
+              sum = {};
+            }
 #pragma unroll
-          for (int i = 0; i < kLanes; ++i)
-            sum.lane[i] = fmaf(entry.factor, grad.lane[i], sum.lane[i]);
+            for (int i = 0; i < kLanes; ++i) sum.lane[i] = fmaf(factor, grad.lane[i], sum.lane[i]);
+          }
+          flush(current, sum);
         }
-        flush();
         __syncthreads();  // all of it is used again
       }
     }
