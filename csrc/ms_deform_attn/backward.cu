@@ -48,63 +48,32 @@ cudaError_t launch(const DeformInputs& in, const BackwardArgs<T>& args, cudaStre
 // A vector is four floats of the sums, whatever the type of value.
 constexpr int kVector = 4;
 
-// Vectors of the widest head whose tiles are summed.
-constexpr int kWidestTile = 16;
+// All gradients at once, or those that are wanted, that of value into float sums.
+template <typename T>
+cudaError_t launch_sums(const DeformInputs& in, const BackwardArgs<T>& args, bool vectors,
+                        cudaStream_t stream) {
+  constexpr Sums kFloats = Sums::floats;
+  if (!vectors) return launch<T, 1, kScalarGroup, 1, Sums::either>(in, args, stream);
+  constexpr int kWide = kGroupChannels / kVector, kNarrow = kWide / 2;
+  // Wide heads have a warp a row however many rows there are.
+  return launch_of(in, kVector, kSpreadSums).group == kNarrow
+             ? launch<T, kVector, kNarrow, 8, kFloats>(in, args, stream)
+             : launch<T, kVector, kWide, 1, kFloats>(in, args, stream);
+}
 
 // The gradients of locations and weights alone.
 template <typename T>
 cudaError_t launch_dots(const DeformInputs& in, const BackwardArgs<T>& args, bool vectors,
                         cudaStream_t stream) {
   constexpr int kLanes = kWidest / sizeof(T);
-  constexpr Sums kNone = Sums::none;
   const bool wide =
       vectors && in.channels % kLanes == 0 && is_aligned(args.value) && is_aligned(args.grad);
   if (!wide) {
-    const int group = launch_of(in, vectors ? kVector : 1, 16).group;
-    return !vectors     ? launch<T, 1, kScalarGroup, 8, kNone>(in, args, stream)
-           : group <= 8 ? launch<T, kVector, 8, 8, kNone>(in, args, stream)
-                        : launch<T, kVector, 16, 4, kNone>(in, args, stream);
+    BackwardArgs<T> dots = args;
+    dots.grad_value = nullptr;
+    return launch_sums(in, dots, vectors, stream);
   }
-  const DeformLaunch shape = launch_of(in, kLanes, 16);
-  const bool spread = shape.rows_per_warp == 1;
-  switch (shape.group) {
-    case 2:
-    case 4:
-      return spread ? launch<T, kLanes, 4, 1, kNone>(in, args, stream)
-                    : launch<T, kLanes, 4, 8, kNone>(in, args, stream);
-    case 8:
-      return spread ? launch<T, kLanes, 8, 1, kNone>(in, args, stream)
-                    : launch<T, kLanes, 8, 8, kNone>(in, args, stream);
-    default:
-      return spread ? launch<T, kLanes, 16, 1, kNone>(in, args, stream)
-                    : launch<T, kLanes, 16, 4, kNone>(in, args, stream);
-  }
-}
-
-// All gradients at once, that of value into float sums.
-template <typename T>
-cudaError_t launch_sums(const DeformInputs& in, const BackwardArgs<T>& args, bool vectors,
-                        cudaStream_t stream) {
-  constexpr Sums kFloats = Sums::floats;
-  const DeformLaunch shape =
-      launch_of(in, vectors ? kVector : 1, vectors ? 16 : kScalarGroup, kSpreadSums);
-  const bool spread = shape.rows_per_warp == 1;
-  if (!vectors) {
-    return spread ? launch<T, 1, kScalarGroup, 1, kFloats>(in, args, stream)
-                  : launch<T, 1, kScalarGroup, 8, kFloats>(in, args, stream);
-  }
-  switch (shape.group) {
-    case 2:
-    case 4:
-      return spread ? launch<T, kVector, 4, 1, kFloats>(in, args, stream)
-                    : launch<T, kVector, 4, 8, kFloats>(in, args, stream);
-    case 8:
-      return spread ? launch<T, kVector, 8, 1, kFloats>(in, args, stream)
-                    : launch<T, kVector, 8, 8, kFloats>(in, args, stream);
-    default:
-      return spread ? launch<T, kVector, 16, 1, kFloats>(in, args, stream)
-                    : launch<T, kVector, 16, 4, kFloats>(in, args, stream);
-  }
+  return launch<T, kLanes, kGroupChannels / kLanes, 8, Sums::none>(in, args, stream);
 }
 
 // Tiles are counted where the sizes are known, else guessed: blocks take more than one where there
@@ -118,24 +87,20 @@ unsigned tile_blocks(const DeformInputs& in) {
     for (int l = 0; l < in.levels; ++l) per_head += tiles_of(in.maps.heights[l], in.maps.widths[l]);
   }
   return static_cast<unsigned>(
-      std::min<int64_t>(in.batch * in.heads * per_head, std::numeric_limits<int>::max()));
+      std::min<int64_t>(in.batch * in.heads * ceil_div(in.channels, kTileChannels) * per_head,
+                        std::numeric_limits<int>::max()));
 }
 
 // The gradient of value from tiles of queries.
 template <typename T>
 cudaError_t launch_tiles(const DeformInputs& in, const BackwardArgs<T>& args, cudaStream_t stream) {
-  if (in.channels <= kVector * 8) {
-    deform_scatter_tiles<T, 8><<<tile_blocks(in), kDeformThreads, 0, stream>>>(args);
-  } else {
-    deform_scatter_tiles<T, kWidestTile><<<tile_blocks(in), kDeformThreads, 0, stream>>>(args);
-  }
+  deform_scatter_tiles<T><<<tile_blocks(in), kDeformThreads, 0, stream>>>(args);
   return cudaGetLastError();
 }
 
 // An encoder's queries are the pixels themselves; a wrong guess is only slower.
 bool sums_tiles(const DeformInputs& in, bool vectors) {
-  return in.queries == in.pixels && vectors && in.channels <= kVector * kWidestTile &&
-         in.batch * in.queries * in.heads >= kSpreadRows;
+  return in.queries == in.pixels && vectors && rows_of(in) >= kSpreadRows;
 }
 
 template <typename T>
@@ -157,12 +122,11 @@ cudaError_t launch_exactly(const DeformBackward& args, const BackwardArgs<T>& ke
   const DeformInputs& in = args.in;
   const cudaError_t status = cudaMemsetAsync(args.workspace, 0, deform_workspace(args), stream);
   if (status != cudaSuccess) return status;
-  exact_bounds<<<some_blocks(in.batch * in.queries * in.heads * kWarp), kDeformThreads, 0,
-                 stream>>>(kernel);
+  exact_bounds<<<some_blocks(rows_of(in) * kWarp), kDeformThreads, 0, stream>>>(kernel);
   const cudaError_t bounds = cudaGetLastError();
   if (bounds != cudaSuccess) return bounds;
-  return vectors ? launch<T, kVector, 8, 1, Sums::exact>(in, kernel, stream)
-                 : launch<T, 1, kScalarGroup, 1, Sums::exact>(in, kernel, stream);
+  return vectors ? launch<T, kVector, kGroupChannels / kVector, 1, Sums::either>(in, kernel, stream)
+                 : launch<T, 1, kScalarGroup, 1, Sums::either>(in, kernel, stream);
 }
 
 template <typename T>
@@ -176,7 +140,7 @@ cudaError_t launch(const DeformBackward& args, cudaStream_t stream) {
   const BackwardArgs<T> kernel{
       .in = sizes_of(in),
       .maps = in.maps,
-      .read = reader_of(in),
+      .read = reader_of<T>(in),
       .value = static_cast<const T*>(in.value),
       .grad = static_cast<const T*>(args.grad),
       .grad_value = float_sums(args),

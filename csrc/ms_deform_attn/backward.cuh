@@ -16,7 +16,7 @@ template <typename T>
 struct BackwardArgs {
   DeformSizes in;
   DeformMaps maps;
-  SampleReader read;
+  SampleReader<T> read;
   const T* value;
   const T* grad;
   float* grad_value;  // sums; null where not wanted, or exact
@@ -25,10 +25,11 @@ struct BackwardArgs {
   void* grad_weights;
 };
 
-__device__ inline void fill_nan(void* to, DType type, int64_t count) {
+template <typename T>
+__device__ inline void fill_nan(void* to, bool floats, int64_t count) {
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count;
        i += int64_t{gridDim.x} * blockDim.x)
-    store_float(to, type, i, __uint_as_float(kNotANumber));
+    store_float<T>(to, floats, i, __uint_as_float(kNotANumber));
 }
 
 template <typename T>
@@ -36,15 +37,15 @@ __device__ inline void fill_nan(const BackwardArgs<T>& args) {
   const DeformSizes& in = args.in;
   const int64_t elements = int64_t{in.batch} * in.pixels * in.heads * in.channels;
   const int64_t samples = int64_t{in.batch} * in.queries * in.heads * in.samples();
-  if (args.grad_value != nullptr) fill_nan(args.grad_value, DType::f32, elements);
+  if (args.grad_value != nullptr) fill_nan(args.grad_value, elements);
   if (args.exact.sums != nullptr) {
     for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < elements;
          i += int64_t{gridDim.x} * blockDim.x)
       mark(args.exact.marks, i, kMarkNan);
   }
   if (args.grad_locations != nullptr)
-    fill_nan(args.grad_locations, args.read.location_type, 2 * samples);
-  if (args.grad_weights != nullptr) fill_nan(args.grad_weights, args.read.weight_type, samples);
+    fill_nan<T>(args.grad_locations, args.read.floats(0), 2 * samples);
+  if (args.grad_weights != nullptr) fill_nan<T>(args.grad_weights, args.read.floats(1), samples);
 }
 
 // Sums each of the values over the lanes of a group, and leaves every lane kCount / kGroup of them,
@@ -129,27 +130,36 @@ __device__ inline void multiply(const FullRecord* records, int step, const T* va
   }
 }
 
-// Where the gradient of value is summed.
-enum class Sums { none, floats, exact };
+// Where the gradient of value is summed; either: in integers where they are
+// given, as they are with vectors.
+enum class Sums { none, floats, either };
 
 // Adds to the gradients of kTogether samples' corners. first: of this lane's channels in pixel 0.
 template <int kTogether, Sums kSums, typename T, int N>
 __device__ inline void scatter(const BackwardArgs<T>& args, const FullRecord* records, int step,
                                int64_t first, double scale, const float (&grad)[N]) {
   const int pixel_elements = args.in.heads * args.in.channels;
-#pragma unroll
+  constexpr bool kUnroll =
+      kSums == Sums::floats;  // what adds integers is long, and waits for memory
+#pragma unroll(kUnroll ? kTogether : 1)
   for (int s = 0; s < kTogether; ++s) {
     if (!records[s * step].exists()) continue;
-#pragma unroll
+#pragma unroll(kUnroll ? 4 : 1)
     for (int c = 0; c < 4; ++c) {
       const float factor = records[s * step].factor[c];
       const int64_t at = first + int64_t{records[s * step].at(c)} * pixel_elements;
       Pack<float, N> term;
 #pragma unroll
       for (int i = 0; i < N; ++i) term.lane[i] = factor * grad[i];
-      if constexpr (kSums == Sums::exact) {
+      if constexpr (kSums == Sums::either) {
 #pragma unroll
-        for (int i = 0; i < N; ++i) add_exactly(args.exact, at + i, scale, term.lane[i]);
+        for (int i = 0; i < N; ++i) {
+          if (N > 1 || args.exact.sums != nullptr) {
+            add_exactly(args.exact, at + i, scale, term.lane[i]);
+          } else {
+            atomicAdd(args.grad_value + at + i, term.lane[i]);
+          }
+        }
       } else {
         add_to(args.grad_value + at, term);
       }
@@ -166,25 +176,42 @@ __device__ inline void load_grad(const T* from, bool there, float (&grad)[N]) {
 }
 
 // As in the forward pass. With additions to memory, RF-DETR's queries take 115 us with one sample
-// and 139 with two.
-HK_HOST_DEVICE constexpr int backward_together(int rows, Sums sums) {
-  return sums == Sums::floats && rows != 1 ? 1 : 2;
+// and 139 with two. Without, an encoder in float takes 284 with one and 330 with two, which leave a
+// block less; in 16 bits both leave three.
+HK_HOST_DEVICE constexpr int backward_together(int element_bytes, int rows, Sums sums) {
+  if (rows == 1) return 2;
+  return sums == Sums::floats || element_bytes == 4 ? 1 : 2;
 }
-constexpr int backward_blocks(int element_bytes, int lanes, int group, int rows, Sums sums) {
-  if (sums == Sums::none) return group >= 8 ? 2 : 3;
-  if (backward_together(rows, sums) == 1) return 3;
-  return element_bytes == 4 || lanes == 1 || group == 16 ? 2 : 3;
+constexpr int backward_blocks(int element_bytes, int lanes, int rows, Sums sums) {
+  return rows != 1 || lanes == 1 || (sums == Sums::floats && element_bytes < 4) ? 3 : 2;
+}
+
+// The warp's share of the gradients of locations and weights: each lane has those of the sample
+// whose record it made.
+template <typename T>
+__device__ inline void store_dots(const BackwardArgs<T>& args, int64_t at, const FullRecord& record,
+                                  const Map& map, const float (&dot)[4]) {
+  const SampleGrad found = differentiate(record, map, dot);
+  if (args.grad_locations != nullptr) {
+    if (args.read.floats(0)) {
+      store_pair(static_cast<float*>(args.grad_locations), at, found.location);
+    } else {
+      store_pair(static_cast<T*>(args.grad_locations), at, found.location);
+    }
+  }
+  if (args.grad_weights != nullptr)
+    store_float<T>(args.grad_weights, args.read.floats(1), at, found.weight);
 }
 
 template <typename T, int N, int kGroup, int kRows, Sums kSums>
 __global__ void __launch_bounds__(kDeformThreads,
-                                  backward_blocks(sizeof(T), N, kGroup, kRows, kSums) -
-                                      kFewerBlocks) deform_backward(const BackwardArgs<T> args) {
+                                  backward_blocks(sizeof(T), N, kRows, kSums) - kFewerBlocks)
+    deform_backward(const BackwardArgs<T> args) {
   constexpr int kGroups = kWarp / kGroup;
   constexpr bool kShared = kRows == 1;                 // by all groups
   constexpr int kOwn = kShared ? 1 : kRows / kGroups;  // rows of a group
   constexpr int kSamples = kWarp / kRows;              // of a row, at once
-  constexpr int kTogether = backward_together(kRows, kSums);
+  constexpr int kTogether = backward_together(sizeof(T), kRows, kSums);
   constexpr int kDots = 4 * kTogether;
   constexpr int kStep = kShared ? kGroups : 1;  // from one of a group's records to the next
   static_assert(kShared || kRows % kGroups == 0, "groups have whole rows");
@@ -200,7 +227,7 @@ __global__ void __launch_bounds__(kDeformThreads,
   const int my_query = rows.query(lane / kSamples);
   const int64_t my_row = row_of(in, rows.image, rows.head, my_query) * samples;
   const auto sample_of = [&](int s) {
-    return my_query >= 0 && s < samples ? args.read(my_row + s) : SampleReader::none();
+    return my_query >= 0 && s < samples ? args.read(my_row + s) : Sample::none();
   };
   Sample sample = sample_of(lane % kSamples);  // on its way while the maps are
   if (!read_maps(args.maps, in.levels, in.pixels, maps)) {
@@ -212,9 +239,10 @@ __global__ void __launch_bounds__(kDeformThreads,
   Pack<float, 4>* dots = all_dots[threadIdx.x / kWarp];
   const int pixel_bytes = in.heads * in.channels * static_cast<int>(sizeof(T));
   const bool want_dots = args.grad_locations != nullptr || args.grad_weights != nullptr;
+  const bool want_sums = args.grad_value != nullptr || args.exact.sums != nullptr;
   const int64_t head_first = (int64_t{rows.image} * in.pixels * in.heads + rows.head) * in.channels;
   double scale = 0;
-  if constexpr (kSums == Sums::exact)
+  if (kSums == Sums::either && args.exact.sums != nullptr)
     scale = ldexp(1.0, exact_exponent(args.exact, rows.image * in.heads + rows.head));
   const auto grad_at = [&](int own, int channel, float (&to)[N]) {
     const int query = rows.query(own * kGroups + (kShared ? 0 : group));
@@ -246,8 +274,10 @@ __global__ void __launch_bounds__(kDeformThreads,
             multiply<kTogether>(theirs, kStep, args.value + head_first + channel, pixel_bytes, grad,
                                 dot);
           }
-          if constexpr (kSums != Sums::none)
-            scatter<kTogether, kSums>(args, theirs, kStep, head_first + channel, scale, grad);
+          if constexpr (kSums != Sums::none) {
+            if (want_sums)
+              scatter<kTogether, kSums>(args, theirs, kStep, head_first + channel, scale, grad);
+          }
         }
         if (!want_dots) continue;
         const int which = sum_apart<kGroup>(dot, part);
@@ -261,13 +291,8 @@ __global__ void __launch_bounds__(kDeformThreads,
       }
     }
     warp_sync();  // dots are written
-    if (want_dots && my_query >= 0 && s < samples) {
-      const SampleGrad found = differentiate(records[lane], map, dots[lane].lane);
-      if (args.grad_locations != nullptr)
-        store_pair(args.grad_locations, args.read.location_type, my_row + s, found.location);
-      if (args.grad_weights != nullptr)
-        store_float(args.grad_weights, args.read.weight_type, my_row + s, found.weight);
-    }
+    if (want_dots && my_query >= 0 && s < samples)
+      store_dots(args, my_row + s, records[lane], map, dots[lane].lane);
     warp_sync();  // records and dots are used again
   }
 }
@@ -289,7 +314,7 @@ __global__ void __launch_bounds__(kDeformThreads) exact_bounds(const BackwardArg
       grad = largest(grad, to_float(args.grad[row * in.channels + c]));
     for (int s = lane; s < samples; s += kWarp)
       weight =
-          largest(weight, load_float(args.read.weights, args.read.weight_type, row * samples + s));
+          largest(weight, load_float<T>(args.read.weights, args.read.floats(1), row * samples + s));
     const int64_t image = row / in.heads / in.queries;
     ExactBounds& bounds = args.exact.bounds[image * in.heads + row % in.heads];
     atomicMax(&bounds.grad, grad);

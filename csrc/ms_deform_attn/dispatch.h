@@ -11,12 +11,16 @@ namespace hk {
 // Where vectors do not fit: lanes of a row, an element each.
 constexpr int kScalarGroup = 8;
 
-inline DeformLaunch launch_of(const DeformInputs& in, int vector, int widest,
+// Channels that the widest group has at once.
+constexpr int kGroupChannels = 32;
+
+inline int64_t rows_of(const DeformInputs& in) { return in.batch * in.queries * in.heads; }
+
+// vector: elements.
+inline DeformLaunch launch_of(const DeformInputs& in, int vector,
                               int64_t spread_below = kSpreadRows) {
-  DeformLaunch shape = pick_deform_launch(ceil_div(in.channels, vector), widest,
-                                          in.batch * in.queries * in.heads, spread_below);
-  if (vector == 1 && shape.rows_per_warp != 1) shape.rows_per_warp = 8;
-  return shape;
+  return pick_deform_launch(ceil_div(in.channels, vector), kGroupChannels / vector, rows_of(in),
+                            spread_below);
 }
 
 inline DeformSizes sizes_of(const DeformInputs& in) {
@@ -25,18 +29,20 @@ inline DeformSizes sizes_of(const DeformInputs& in) {
           whole(in.queries), whole(in.levels), whole(in.points)};
 }
 
-inline SampleReader reader_of(const DeformInputs& in) {
+template <typename T>
+SampleReader<T> reader_of(const DeformInputs& in) {
   const int pair = in.location_type == DType::f32 ? 8 : 4;
-  return {in.locations, in.weights, in.location_type, in.weight_type,
+  return {in.locations,
+          in.weights,
+          {in.location_type == DType::f32, in.weight_type == DType::f32},
           reinterpret_cast<uintptr_t>(in.locations) % pair == 0};
 }
 
 // One for each run of rows. They are an int: no memory holds the locations of so many rows.
 inline unsigned blocks_for(const DeformInputs& in, int rows_per_warp) {
-  const int64_t rows = in.batch * in.queries * in.heads;
   const int64_t blocks =
       rows_per_warp == 1
-          ? ceil_div(rows, kDeformWarps)
+          ? ceil_div(rows_of(in), kDeformWarps)
           : in.batch * in.heads * ceil_div(in.queries, int64_t{kDeformWarps} * rows_per_warp);
   return static_cast<unsigned>(blocks);
 }

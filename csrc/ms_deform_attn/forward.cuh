@@ -13,7 +13,7 @@ template <typename T>
 struct ForwardArgs {
   DeformSizes in;
   DeformMaps maps;
-  SampleReader read;
+  SampleReader<T> read;
   const T* value;
   T* out;
 };
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(kDeformThreads,
   const int my_query = rows.query(lane / kSamples);
   const int64_t my_row = row_of(in, rows.image, rows.head, my_query) * samples;
   const auto sample_of = [&](int s) {
-    return my_query >= 0 && s < samples ? args.read(my_row + s) : SampleReader::none();
+    return my_query >= 0 && s < samples ? args.read(my_row + s) : Sample::none();
   };
   Sample sample = sample_of(lane % kSamples);  // on its way while the maps are
   if (!read_maps(args.maps, in.levels, in.pixels, maps)) {
@@ -89,14 +89,15 @@ __global__ void __launch_bounds__(kDeformThreads,
     const T* from = args.value +
                     (int64_t{rows.image} * in.pixels * in.heads + rows.head) * in.channels +
                     (live ? channel : 0);
-    if (channel >= kGroup * N) sample = sample_of(lane % kSamples);
     float sum[kOwn][N] = {};
     for (int first = 0; first < samples; first += kSamples) {
       const int s = first + lane % kSamples;
       const Map map = maps[min(s / in.points, in.levels - 1)];
       records[lane] = record_of(find_corners(sample, map), sample.weight);
       warp_sync();
-      if (first + kSamples < samples) sample = sample_of(s + kSamples);
+      const bool last = first + kSamples >= samples;  // then the next channels begin anew
+      if (!last || in.channels > kGroup * N)
+        sample = sample_of(last ? lane % kSamples : s + kSamples);
       const int count = min(kSamples, samples - first);
       if constexpr (kShared) {
 #pragma unroll 1

@@ -24,20 +24,18 @@ struct DeformLaunch {
   int rows_per_warp;  // 1: all groups share it
 };
 
-// lanes: that one row's channels take, when each takes a whole vector. widest: the widest group.
-// spread_below: rows.
+// lanes: that one row's channels take, when each takes a whole vector. widest: the widest group; a
+// row of more lanes takes turns. Only what is narrow by half has a kernel of its own.
 constexpr DeformLaunch pick_deform_launch(int64_t lanes, int widest, int64_t rows,
                                           int64_t spread_below = kSpreadRows) {
-  int group = 2;
-  while (group < widest && group < lanes) group *= 2;
-  if (rows < spread_below) return {group, 1};
-  const int groups = 32 / group;
-  return {group, groups > 8 ? 16 : groups == 2 ? 4 : 8};
+  if (rows < spread_below) return {widest, 1};
+  const int group = lanes <= widest / 2 ? widest / 2 : widest;
+  return {group, group == 2 ? 16 : 8};
 }
 
-static_assert(pick_deform_launch(8, 16, 285136).rows_per_warp == 8);
-static_assert(pick_deform_launch(2, 16, 499200).rows_per_warp == 16);
-static_assert(pick_deform_launch(8, 16, 2400).rows_per_warp == 1);
+static_assert(pick_deform_launch(8, 8, 285136).rows_per_warp == 8);
+static_assert(pick_deform_launch(2, 4, 499200).rows_per_warp == 16);
+static_assert(pick_deform_launch(8, 8, 2400).rows_per_warp == 1);
 
 // Queries next to each other in a map add to the same pixels: blocks have tiles of it.
 constexpr int kTileSide = 8;

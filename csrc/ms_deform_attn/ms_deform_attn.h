@@ -35,8 +35,8 @@ struct DeformMaps {
 // Tensors are contiguous, at any address of their elements; no size is zero, each is an int, and so
 // are 4 * heads * channels and levels * points.
 struct DeformInputs {
-  DType value_type, location_type, weight_type;
-  const void* value;      // [batch, pixels, heads, channels]
+  DType value_type, location_type, weight_type;  // the others: value's, or f32
+  const void* value;                             // [batch, pixels, heads, channels]
   const void* locations;  // [batch, queries, heads, levels, points, 2], x before y
   const void* weights;    // [batch, queries, heads, levels, points]
   int64_t batch, pixels, heads, channels, queries, levels, points;

@@ -59,28 +59,18 @@ __device__ inline bool read_maps(const DeformMaps& given, int levels, int pixels
   return __syncthreads_and(right);
 }
 
-// One element of a tensor whose type only the host knows.
-__device__ inline float load_float(const void* from, DType type, int64_t i) {
-  switch (type) {
-    case DType::bf16:
-      return to_float(static_cast<const __nv_bfloat16*>(from)[i]);
-    case DType::f16:
-      return to_float(static_cast<const __half*>(from)[i]);
-    default:
-      return static_cast<const float*>(from)[i];
-  }
+// Tensors beside value have its type or floats, which only the host knows.
+template <typename T>
+__device__ inline float load_float(const void* from, bool floats, int64_t i) {
+  return floats ? static_cast<const float*>(from)[i] : to_float(static_cast<const T*>(from)[i]);
 }
 
-__device__ inline void store_float(void* to, DType type, int64_t i, float v) {
-  switch (type) {
-    case DType::bf16:
-      static_cast<__nv_bfloat16*>(to)[i] = from_float<__nv_bfloat16>(v);
-      break;
-    case DType::f16:
-      static_cast<__half*>(to)[i] = from_float<__half>(v);
-      break;
-    default:
-      static_cast<float*>(to)[i] = v;
+template <typename T>
+__device__ inline void store_float(void* to, bool floats, int64_t i, float v) {
+  if (floats) {
+    static_cast<float*>(to)[i] = v;
+  } else {
+    static_cast<T*>(to)[i] = from_float<T>(v);
   }
 }
 
@@ -95,49 +85,37 @@ __device__ inline void store_pair(T* to, int64_t pair, float2 v) {
   store(to + 2 * pair, Pack<T, 2>{{from_float<T>(v.x), from_float<T>(v.y)}});
 }
 
-// At a multiple of two elements.
-__device__ inline void store_pair(void* to, DType type, int64_t pair, float2 v) {
-  switch (type) {
-    case DType::bf16:
-      return store_pair(static_cast<__nv_bfloat16*>(to), pair, v);
-    case DType::f16:
-      return store_pair(static_cast<__half*>(to), pair, v);
-    default:
-      return store_pair(static_cast<float*>(to), pair, v);
-  }
-}
-
-// aligned: to two elements.
-__device__ inline float2 load_pair(const void* from, DType type, bool aligned, int64_t pair) {
-  if (!aligned) return {load_float(from, type, 2 * pair), load_float(from, type, 2 * pair + 1)};
-  switch (type) {
-    case DType::bf16:
-      return load_pair(static_cast<const __nv_bfloat16*>(from), pair);
-    case DType::f16:
-      return load_pair(static_cast<const __half*>(from), pair);
-    default:
-      return load_pair(static_cast<const float*>(from), pair);
-  }
-}
-
 // A sample's location and weight. Whether there is one is told by the location: NaN is nowhere.
 struct Sample {
   float x, y, weight;
-};
 
-struct SampleReader {
-  const void* locations;
-  const void* weights;
-  DType location_type, weight_type;
-  bool pairs;  // locations are aligned to pairs
-
-  __device__ Sample operator()(int64_t i) const {
-    const float2 at = load_pair(locations, location_type, pairs, i);
-    return {at.x, at.y, load_float(weights, weight_type, i)};
-  }
   __device__ static Sample none() {
     const float nan = __uint_as_float(kNotANumber);
     return {nan, nan, 0};
+  }
+};
+
+template <typename T>
+struct SampleReader {
+  const void* locations;
+  const void* weights;
+  bool given_floats[2];  // instead of T: locations, weights
+  bool pairs;            // locations are aligned to pairs
+
+  // Where T is float the compiler has no choice to make.
+  __device__ bool floats(int which) const { return sizeof(T) == 4 || given_floats[which]; }
+
+  __device__ float2 location(int64_t i) const {
+    if (!pairs) {
+      return {load_float<T>(locations, floats(0), 2 * i),
+              load_float<T>(locations, floats(0), 2 * i + 1)};
+    }
+    return floats(0) ? load_pair(static_cast<const float*>(locations), i)
+                     : load_pair(static_cast<const T*>(locations), i);
+  }
+  __device__ Sample operator()(int64_t i) const {
+    const float2 at = location(i);
+    return {at.x, at.y, load_float<T>(weights, floats(1), i)};
   }
 };
 
@@ -188,7 +166,6 @@ struct alignas(16) Record {
   float factor[4];  // coefficient * weight
 
   __device__ bool exists() const { return pixel[0] >= 0; }
-  // c: known to the compiler.
   __device__ int at(int c) const { return c == 0 ? pixel[0] & 0x7fffffff : pixel[c]; }
 };
 

@@ -42,7 +42,10 @@ struct alignas(8) Entry {
   int what;  // slot * kTileQueries + query
 };
 
-template <int kWidth>
+// Lanes of a group, each with four channels at once: a wider head is as many items.
+constexpr int kTileLanes = 8;
+constexpr int kTileChannels = 4 * kTileLanes;
+
 struct TileMemory {
   Maps maps;
   int counts[kSlots];           // entries of a slot, then the first of them
@@ -50,7 +53,7 @@ struct TileMemory {
   int elsewhere_count;
   int warp_sums[kDeformWarps];
   Entry entries[kTileEntries];
-  Pack<float, 4> grads[kTileQueries][kWidth];
+  Pack<float, 4> grads[kTileQueries][kTileLanes];
 };
 
 // Turns the counts of slots into where their entries begin, and tells the number of all.
@@ -86,49 +89,51 @@ __device__ inline int sum_counts(int* counts, int* warp_sums) {
   return all;
 }
 
-// kWidth: vectors of four channels that the lanes of a group have, one each.
-template <typename T, int kWidth>
-__global__ void __launch_bounds__(kDeformThreads, 4)
+template <typename T>
+__global__ void __launch_bounds__(kDeformThreads, 4 - kFewerBlocks)
     deform_scatter_tiles(const BackwardArgs<T> args) {
   constexpr int kLanes = 4;
-  constexpr int kGroups = kDeformThreads / kWidth;
-  __shared__ TileMemory<kWidth> shared;
+  constexpr int kGroups = kDeformThreads / kTileLanes;
+  __shared__ TileMemory shared;
   const DeformSizes& in = args.in;
   if (!read_maps(args.maps, in.levels, in.pixels, shared.maps)) {
     const int64_t elements = int64_t{in.batch} * in.pixels * in.heads * in.channels;
-    fill_nan(args.grad_value, DType::f32, elements);
+    fill_nan(args.grad_value, elements);
     return;
   }
-  const int group = threadIdx.x / kWidth, part = threadIdx.x % kWidth;
+  const int group = threadIdx.x / kTileLanes, part = threadIdx.x % kTileLanes;
   const int my_query = threadIdx.x / kTilePoints, my_point = threadIdx.x % kTilePoints;
   const int samples = in.samples(), pixel_elements = in.heads * in.channels;
   int per_head = 0;
   for (int l = 0; l < in.levels; ++l)
     per_head += static_cast<int>(tiles_of(shared.maps[l].height, shared.maps[l].width));
 
-  for (int item = blockIdx.x; item < in.batch * in.heads * per_head; item += gridDim.x) {
-    const int image = item / per_head / in.heads, head = item / per_head % in.heads;
+  const int turns = (in.channels + kTileChannels - 1) / kTileChannels;
+  const int items = in.batch * in.heads * turns * per_head;
+  for (int item = blockIdx.x; item < items; item += gridDim.x) {
+    const int turn = item / per_head, first_channel = turn % turns * kTileChannels;
+    const int image = turn / turns / in.heads, head = turn / turns % in.heads;
     const TilePlace tile = find_tile(shared.maps, item % per_head);
     const auto query_of = [&](int i) {
       const Map own = shared.maps[tile.level];
       const int column = tile.x + i % kTileSide, line = tile.y + i / kTileSide;
       return column < own.width && line < own.height ? own.start + line * own.width + column : -1;
     };
-    for (int i = threadIdx.x; i < kTileQueries * kWidth; i += kDeformThreads) {
-      const int query = query_of(i / kWidth), channel = i % kWidth * kLanes;
+    for (int i = threadIdx.x; i < kTileQueries * kTileLanes; i += kDeformThreads) {
+      const int query = query_of(i / kTileLanes), channel = first_channel + i % kTileLanes * kLanes;
       const bool there = query >= 0 && channel < in.channels;
       load_grad(args.grad + row_of(in, image, head, query) * in.channels + channel, there,
-                shared.grads[i / kWidth][i % kWidth].lane);
+                shared.grads[i / kTileLanes][i % kTileLanes].lane);
     }
     float* to = args.grad_value + (int64_t{image} * in.pixels * in.heads + head) * in.channels +
-                part * kLanes;
-    const bool live = part * kLanes < in.channels;
+                first_channel + part * kLanes;
+    const bool live = first_channel + part * kLanes < in.channels;
     const int query = query_of(my_query);
     const int64_t my_row = row_of(in, image, head, query) * samples;
     const auto sample_of = [&](int level, int point) {
       return query >= 0 && level < in.levels && point < in.points
                  ? args.read(my_row + level * in.points + point)
-                 : SampleReader::none();
+                 : Sample::none();
     };
     Sample sample = sample_of(0, my_point);
     for (int level = 0; level < in.levels; ++level) {
