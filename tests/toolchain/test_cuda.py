@@ -481,22 +481,33 @@ __attribute__((visibility("default"))) int TORCH_EXTENSION_NAME(void** s) {
     assert "current_cuda_stream" not in ran.err
 
 
-def test_our_own_sources_compile_without_a_warning(tmp_path: Path) -> None:
+OUR_SOURCES = {
+    "rms-norm": {"csrc/rms_norm/rms_norm.cu", "torch-ext/rms_norm/gpu.cpp"},
+    "ms-deform-attn": {
+        "csrc/ms_deform_attn/forward.cu",
+        "csrc/ms_deform_attn/backward.cu",
+        "torch-ext/ms_deform_attn/gpu.cpp",
+    },
+}
+
+
+@pytest.mark.parametrize("name", OUR_SOURCES)
+def test_our_own_sources_compile_without_a_warning(tmp_path: Path, name: str) -> None:
     """For one architecture; nvcc has no -Wextra that its own generated code would pass."""
     builder = Builder(load_project(REPOSITORY), environment(HUBKERNELS_CACHE=KEPT_CACHE), Settings(jobs=2, system=True))
-    package = next(package for package in builder.project.packages if package.name == "rms-norm")
+    package = next(package for package in builder.project.packages if package.name == name)
     (variant,) = (v for v in builder.decide(package).accepted if v.tag == TAG)
     for step in builder.plan(package, variant).steps:
-        if step.subject not in {"csrc/rms_norm/rms_norm.cu", "torch-ext/rms_norm/gpu.cpp"}:
+        if step.subject not in OUR_SOURCES[name]:
             continue
         strict = ("-Xcompiler=-Wall", "--Werror=all-warnings") if step.told else ("-Wall", "-Wextra", "-Werror")
         others = [word for word in step.command if word.startswith("-gencode") and "sm_90" not in word]
         words = [word for word in step.command if word not in others]
-        name, kept = kept_name(step.output, *words, *strict), builder.cache.store
-        said = kept.get(name)
+        key, kept = kept_name(step.output, *words, *strict), builder.cache.store
+        said = kept.get(key)
         if said is None:
             command = [str(tmp_path / "x.o") if word == Step.OUTPUT else word for word in words]
             done = subprocess.run([*command, *strict], cwd=REPOSITORY, capture_output=True, check=False)
             assert done.returncode == 0, done.stderr.decode()
-            kept.put(name, said := done.stderr)
+            kept.put(key, said := done.stderr)
         assert not [usage for usage in parse_usage(said.decode()) if usage.spill(usage.name)]
