@@ -16,7 +16,7 @@ import pytest
 from tests.conftest import KEPT_CACHE, REPOSITORY, Cli
 
 ALL = bool(os.environ.get("HUBKERNELS_TEST_ALL"))
-FOR_THE_DEVICE = ["rms-norm"]
+FOR_THE_DEVICE = ["rms-norm", "ms-deform-attn"]
 FOR_THE_HOST = ["activation"]
 ONE = re.compile(r"cuda-capabilities = \[[^\]]*\]")
 
