@@ -43,13 +43,14 @@ void run_forward(const hk::RmsNormForward& args, int64_t rows) {
 
 std::tuple<Tensor, Tensor> rms_norm(const Tensor& x, const std::optional<Tensor>& weight,
                                     double eps, double weight_offset) {
+  hk::check_on_cpu("rms_norm", "x", x);
   hk::check_input("rms_norm", x, weight, weight_offset);
   hk::check_eps("rms_norm", eps);
   hk::rms_norm_kernels();
 
   const auto sizes = x.sizes();
   Tensor y = hk::empty(x, sizes, x.scalar_type());
-  Tensor rstd = hk::empty(x, sizes.slice(0, sizes.size() - 1), ScalarType::Float);
+  Tensor rstd = hk::empty(x, hk::leading_sizes(x), ScalarType::Float);
   if (x.numel() == 0) return {y, rstd};
 
   const Rows in = hk::as_rows(x);
@@ -66,6 +67,7 @@ std::tuple<Tensor, Tensor> rms_norm(const Tensor& x, const std::optional<Tensor>
 std::tuple<Tensor, Tensor, Tensor> add_rms_norm(const Tensor& x, const Tensor& residual,
                                                 const std::optional<Tensor>& weight, double eps,
                                                 double weight_offset) {
+  hk::check_on_cpu("add_rms_norm", "x", x);
   hk::check_input("add_rms_norm", x, weight, weight_offset);
   hk::check_like_x("add_rms_norm", "residual", residual, x);
   hk::check_eps("add_rms_norm", eps);
@@ -74,7 +76,7 @@ std::tuple<Tensor, Tensor, Tensor> add_rms_norm(const Tensor& x, const Tensor& r
   const auto sizes = x.sizes();
   Tensor y = hk::empty(x, sizes, x.scalar_type());
   Tensor summed = hk::empty(x, sizes, x.scalar_type());
-  Tensor rstd = hk::empty(x, sizes.slice(0, sizes.size() - 1), ScalarType::Float);
+  Tensor rstd = hk::empty(x, hk::leading_sizes(x), ScalarType::Float);
   if (x.numel() == 0) return {y, summed, rstd};
 
   const Rows in = hk::as_rows(x), added = hk::as_rows(residual);
@@ -96,18 +98,13 @@ std::tuple<Tensor, Tensor, Tensor> add_rms_norm(const Tensor& x, const Tensor& r
 void add_rms_norm_in_place(Tensor x, Tensor residual, const std::optional<Tensor>& weight,
                            double eps, double weight_offset) {
   constexpr const char* kOp = "add_rms_norm_";
+  hk::check_on_cpu(kOp, "x", x);
   hk::check_input(kOp, x, weight, weight_offset);
   hk::check_like_x(kOp, "residual", residual, x);
   hk::check_eps(kOp, eps);
   hk::rms_norm_kernels();
   if (x.numel() == 0) return;
-  hk::check_written(kOp, "x", x);
-  hk::check_written(kOp, "residual", residual);
-  hk::check_apart(kOp, "x", x, "residual", residual);
-  if (weight) {
-    hk::check_apart(kOp, "weight", *weight, "x", x);
-    hk::check_apart(kOp, "weight", *weight, "residual", residual);
-  }
+  hk::check_written_in_place(kOp, x, residual, weight);
 
   // What has no rows of one stride goes through a copy.
   const Rows in = hk::as_rows(x), added = hk::as_rows(residual);
@@ -129,15 +126,16 @@ std::tuple<Tensor, Tensor> backward_of(const char* op, const Tensor& grad,
                                        const std::optional<Tensor>& grad_summed, const Tensor& x,
                                        const std::optional<Tensor>& weight, const Tensor& rstd,
                                        double weight_offset, bool want_dx, bool want_dweight) {
+  hk::check_on_cpu(op, "x", x);
   hk::check_input(op, x, weight, weight_offset);
   hk::check_like_x(op, "grad", grad, x);
   if (grad_summed) hk::check_like_x(op, "grad_summed", *grad_summed, x);
   hk::check_statistic(op, "rstd", rstd, x);
-  STD_TORCH_CHECK(weight || !want_dweight, op, ": want_dweight is true without a weight");
+  hk::check_wanted(op, "weight", weight, want_dweight);
   const hk::RmsNormKernels& kernels = hk::rms_norm_kernels();
 
   Tensor dx = hk::gradient_of(x, want_dx);
-  if (x.numel() == 0) return {dx, hk::empty_weight_gradient(x, weight, want_dweight)};
+  if (x.numel() == 0) return {dx, hk::zero_parameter_gradient(x, weight, want_dweight)};
 
   const Rows in = hk::as_rows(x), out_grad = hk::as_rows(grad);
   std::optional<Rows> sum_grad;

@@ -15,6 +15,7 @@ std::tuple<Tensor, Tensor> gated_rms_norm(const Tensor& x, const Tensor& gate,
                                           const std::optional<Tensor>& weight, double eps,
                                           double weight_offset, bool norm_before_gate) {
   constexpr const char* kOp = "gated_rms_norm";
+  hk::check_on_cpu(kOp, "x", x);
   hk::check_input(kOp, x, weight, weight_offset);
   hk::check_like_x(kOp, "gate", gate, x);
   hk::check_eps(kOp, eps);
@@ -22,7 +23,7 @@ std::tuple<Tensor, Tensor> gated_rms_norm(const Tensor& x, const Tensor& gate,
 
   const auto sizes = x.sizes();
   Tensor y = hk::empty(x, sizes, x.scalar_type());
-  Tensor rstd = hk::empty(x, sizes.slice(0, sizes.size() - 1), ScalarType::Float);
+  Tensor rstd = hk::empty(x, hk::leading_sizes(x), ScalarType::Float);
   if (x.numel() == 0) return {y, rstd};
 
   const Rows in = hk::as_rows(x), gates = hk::as_rows(gate);
@@ -57,15 +58,16 @@ std::tuple<Tensor, Tensor, Tensor> gated_rms_norm_backward(const Tensor& grad, c
                                                            bool norm_before_gate, bool want_dx,
                                                            bool want_dgate, bool want_dweight) {
   constexpr const char* kOp = "gated_rms_norm_backward";
+  hk::check_on_cpu(kOp, "x", x);
   hk::check_input(kOp, x, weight, weight_offset);
   hk::check_like_x(kOp, "grad", grad, x);
   hk::check_like_x(kOp, "gate", gate, x);
   hk::check_statistic(kOp, "rstd", rstd, x);
-  STD_TORCH_CHECK(weight || !want_dweight, kOp, ": want_dweight is true without a weight");
+  hk::check_wanted(kOp, "weight", weight, want_dweight);
   const hk::RmsNormKernels& kernels = hk::rms_norm_kernels();
 
   Tensor dx = hk::gradient_of(x, want_dx), dgate = hk::gradient_of(x, want_dgate);
-  if (x.numel() == 0) return {dx, dgate, hk::empty_weight_gradient(x, weight, want_dweight)};
+  if (x.numel() == 0) return {dx, dgate, hk::zero_parameter_gradient(x, weight, want_dweight)};
 
   const Rows in = hk::as_rows(x), gates = hk::as_rows(gate), out_grad = hk::as_rows(grad);
   const hk::WideWeight wide = hk::widened(weight, weight_offset, in.cols);

@@ -26,13 +26,6 @@ using hk::WideWeight;
 constexpr const char* kForward = "layer_norm";
 constexpr const char* kBackward = "layer_norm_backward";
 
-void check_input(const char* op, const Tensor& x, const std::optional<Tensor>& weight,
-                 const std::optional<Tensor>& bias) {
-  hk::check_rows(op, x);
-  if (weight) hk::check_weight(op, "weight", *weight, x);
-  if (bias) hk::check_weight(op, "bias", *bias, x);
-}
-
 float* floats_of(Tensor& t) { return static_cast<float*>(t.mutable_data_ptr()); }
 
 const float* floats_of(const Tensor& t) { return static_cast<const float*>(t.const_data_ptr()); }
@@ -41,13 +34,13 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> layer_norm(const Tensor& x,
                                                       const std::optional<Tensor>& weight,
                                                       const std::optional<Tensor>& bias,
                                                       double eps) {
-  check_input(kForward, x, weight, bias);
+  hk::check_on_cpu(kForward, "x", x);
+  hk::check_input(kForward, x, weight, bias);
   hk::check_eps(kForward, eps);
   const hk::LayerNormKernels& kernels = hk::layer_norm_kernels();
 
-  const auto sizes = x.sizes();
-  const auto leading = sizes.slice(0, sizes.size() - 1);
-  Tensor y = empty(x, sizes, x.scalar_type());
+  const auto leading = hk::leading_sizes(x);
+  Tensor y = empty(x, x.sizes(), x.scalar_type());
   Tensor mean = empty(x, leading, ScalarType::Float);
   Tensor mean_rest = empty(x, leading, ScalarType::Float);
   Tensor rstd = empty(x, leading, ScalarType::Float);
@@ -83,24 +76,19 @@ std::tuple<Tensor, Tensor, Tensor> layer_norm_backward(const Tensor& grad, const
                                                        const Tensor& mean, const Tensor& mean_rest,
                                                        const Tensor& rstd, bool want_dx,
                                                        bool want_dweight, bool want_dbias) {
-  check_input(kBackward, x, weight, bias);
+  hk::check_on_cpu(kBackward, "x", x);
+  hk::check_input(kBackward, x, weight, bias);
   hk::check_like_x(kBackward, "grad", grad, x);
   hk::check_statistic(kBackward, "mean", mean, x);
   hk::check_statistic(kBackward, "mean_rest", mean_rest, x);
   hk::check_statistic(kBackward, "rstd", rstd, x);
-  STD_TORCH_CHECK(weight || !want_dweight, kBackward, ": want_dweight is true without a weight");
-  STD_TORCH_CHECK(bias || !want_dbias, kBackward, ": want_dbias is true without a bias");
+  hk::check_wanted(kBackward, "weight", weight, want_dweight);
+  hk::check_wanted(kBackward, "bias", bias, want_dbias);
   const hk::LayerNormKernels& kernels = hk::layer_norm_kernels();
 
-  // One that is not wanted has no elements.
-  const auto gradient_of = [&](const std::optional<Tensor>& t, bool wanted) {
-    const int64_t size[] = {wanted ? t->size(0) : 0};
-    return empty(x, size, t ? t->scalar_type() : x.scalar_type());
-  };
-  const int64_t none[] = {0};
-  Tensor dx = want_dx ? empty(x, x.sizes(), x.scalar_type()) : empty(x, none, x.scalar_type());
-  Tensor dweight = gradient_of(weight, want_dweight);
-  Tensor dbias = gradient_of(bias, want_dbias);
+  Tensor dx = hk::gradient_of(x, want_dx);
+  Tensor dweight = hk::parameter_gradient(x, weight, want_dweight);
+  Tensor dbias = hk::parameter_gradient(x, bias, want_dbias);
   if (x.numel() == 0) {
     return {dx, torch::stable::zero_(dweight), torch::stable::zero_(dbias)};
   }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -64,6 +65,17 @@ inline void check_apart(const char* op, const char* name, const Tensor& t, const
                         const Tensor& other) {
   STD_TORCH_CHECK(are_apart(t, other), op, ": ", name, " shares memory with ", other_name,
                   ", which is written; pass a clone");
+}
+
+// What a norm of a sum in place writes. All have elements.
+inline void check_written_in_place(const char* op, const Tensor& x, const Tensor& residual,
+                                   const std::optional<Tensor>& weight) {
+  check_written(op, "x", x);
+  check_written(op, "residual", residual);
+  check_apart(op, "x", x, "residual", residual);
+  if (!weight) return;
+  check_apart(op, "weight", *weight, "x", x);
+  check_apart(op, "weight", *weight, "residual", residual);
 }
 
 }  // namespace hk

@@ -1,7 +1,6 @@
-// What the bindings of the RMS norms share: checks, the weight, block sums.
+// What the bindings of the RMS norms share on the CPU: the weight, block sums.
 #pragma once
 
-#include <cmath>
 #include <optional>
 
 #include "norm.h"
@@ -11,25 +10,9 @@ namespace hk {
 
 constexpr int64_t kGatedElementsPerThread = 8192;  // an exp and a division each
 
-inline void check_input(const char* op, const Tensor& x, const std::optional<Tensor>& weight,
-                        double weight_offset) {
-  check_rows(op, x);
-  STD_TORCH_CHECK(std::isfinite(weight_offset), op, ": weight_offset is ", weight_offset,
-                  ", must be finite");
-  STD_TORCH_CHECK(weight || weight_offset == 0, op, ": weight_offset is ", weight_offset,
-                  ", must be 0 without a weight");
-  if (weight) check_weight(op, "weight", *weight, x);
-}
-
 // weight + offset in float; ones where there is no weight.
 inline WideWeight widened(const std::optional<Tensor>& weight, double offset, int64_t cols) {
   return {weight, offset, 1, cols, rms_norm_kernels().widen};
-}
-
-// Like x, or without elements where it is not wanted.
-inline Tensor gradient_of(const Tensor& x, bool wanted) {
-  const int64_t none[] = {0};
-  return wanted ? empty(x, x.sizes(), x.scalar_type()) : empty(x, none, x.scalar_type());
 }
 
 // The sums of dweight: memory for the block sums, and the last step from them to the tensor.
@@ -73,13 +56,5 @@ class WeightGradient {
   WeightSums sums_ = {};
   std::optional<FloatScratch> partial_;
 };
-
-// Of no rows, or rows without columns.
-inline Tensor empty_weight_gradient(const Tensor& x, const std::optional<Tensor>& weight,
-                                    bool wanted) {
-  const int64_t cols[] = {wanted && weight ? weight->size(0) : 0};
-  Tensor dweight = empty(x, cols, weight ? weight->scalar_type() : x.scalar_type());
-  return torch::stable::zero_(dweight);
-}
 
 }  // namespace hk

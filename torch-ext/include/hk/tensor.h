@@ -56,6 +56,18 @@ inline void check_on_cpu(const char* op, const char* name, const Tensor& t) {
   STD_TORCH_CHECK(t.is_cpu(), op, ": ", name, " is not on the CPU, but this is the CPU kernel");
 }
 
+inline void check_on_cuda(const char* op, const char* name, const Tensor& t) {
+  STD_TORCH_CHECK(t.is_cuda(), op, ": ", name,
+                  " is not on a CUDA device, but this is the CUDA kernel");
+}
+
+// On the device of x, which is where the kernel runs.
+inline void check_beside(const char* op, const char* name, const Tensor& t, const Tensor& x) {
+  if (x.is_cpu()) return check_on_cpu(op, name, t);
+  STD_TORCH_CHECK(t.is_cuda() && t.get_device_index() == x.get_device_index(), op, ": ", name,
+                  " is not on the device of x, CUDA ", x.get_device_index());
+}
+
 // A tensor as rows of its last dim: elements next to each other, a fixed step from row to row.
 struct Rows {
   Tensor tensor;  // keeps the memory alive
