@@ -1,17 +1,9 @@
-"""`rms_norm` on a GPU, from the very file that was built on a machine without one.
-
-HUBKERNELS_TEST_ARTIFACTS names the folder of artifacts, build/ if it is not set. Neither the builder nor the client
-takes part, so that a machine with a GPU needs torch and pytest alone.
-"""
+"""`rms_norm` on a GPU, forward: shapes, views, magnitudes. test_norms.py has what all norms share."""
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import os
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -19,6 +11,8 @@ import pytest
 pytest.importorskip("torch", reason="no torch is installed")
 import torch
 from torch import Tensor
+
+from tests.gpu import artifacts
 
 if not torch.cuda.is_available():
     pytest.skip("this machine has no GPU that torch can use", allow_module_level=True)
@@ -48,20 +42,7 @@ SHAPES: dict[str, tuple[int, ...]] = {
 
 @pytest.fixture(scope="module")
 def rms_norm() -> ModuleType:
-    """The Python package of the variant for CUDA."""
-    root = Path(os.environ.get("HUBKERNELS_TEST_ARTIFACTS", "build")) / "rms-norm"
-    found = sorted(root.glob("torch-stable-abi*-cu*"))
-    variants = [folder for folder in found if folder.is_dir() and not folder.name.endswith(".records")]
-    assert len(variants) == 1, f"one variant for CUDA is wanted in {root}: {variants}"
-    name = "rms_norm_under_test"
-    place = variants[0] / "__init__.py"
-    spec = importlib.util.spec_from_file_location(name, place, submodule_search_locations=[str(variants[0])])
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+    return artifacts.load("rms-norm")
 
 
 def make(*shape: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
@@ -146,18 +127,6 @@ def test_zero_rows_give_zero(rms_norm: ModuleType) -> None:
     assert not rms_norm.rms_norm(torch.zeros(3, 100, device="cuda")).any()
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("shape", [(8, 96), (3, 5, 1023), (33,), (0, 16)], ids=str)
-def test_gradients_are_those_of_float64(rms_norm: ModuleType, shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    x, weight = (t.requires_grad_() for t in make(*shape, dtype=dtype))
-    grad = torch.randn(shape, device="cuda").to(dtype)
-    found = torch.autograd.grad(rms_norm.rms_norm(x, weight), (x, weight), grad)
-    wide = tuple(t.detach().double().requires_grad_() for t in (x, weight))
-    wanted = torch.autograd.grad(in_double(wide[0], wide[1]), wide, grad.double())
-    for ours, theirs in zip(found, wanted, strict=True):
-        torch.testing.assert_close(ours.double(), theirs, rtol=4 * torch.finfo(dtype).eps, atol=3e-5)
-
-
 def test_the_stream_of_the_caller_is_taken(rms_norm: ModuleType) -> None:
     x, weight = make(4096, 4096, dtype=torch.bfloat16)
     wanted = in_double(2 * x, weight)
@@ -225,13 +194,3 @@ def test_a_bad_argument_is_named(
 ) -> None:
     with pytest.raises(RuntimeError, match=words), torch.no_grad():
         call(rms_norm.rms_norm, *make(5, 64))
-
-
-def test_ops_without_a_kernel_say_so_by_name(rms_norm: ModuleType) -> None:
-    x, weight = make(5, 64)
-    with pytest.raises(NotImplementedError, match="add_rms_norm: this version has no kernel for CUDA"):
-        rms_norm.add_rms_norm(x, x, weight)
-    with pytest.raises(NotImplementedError, match="gated_rms_norm: this version"):
-        rms_norm.gated_rms_norm(x, x, weight)
-    with pytest.raises(NotImplementedError, match="layer_norm: this version"):
-        rms_norm.layer_norm(x, weight)

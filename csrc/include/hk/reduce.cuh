@@ -11,19 +11,32 @@ __device__ inline float group_sum(float v, int width) {
   return v;
 }
 
-// Over blockDim.x threads, a power of two; blocks have a row for each y. partials: shared, a float
-// for each warp of the block. Where a row has more threads than a warp every thread has to come.
-__device__ inline float row_sum(float v, float* partials) {
+// Floats in shared memory for kSums of every warp of a block.
+template <int kSums>
+using RowPartials = float[kSums][kMaxThreads / kWarp];
+
+// Each of v over blockDim.x threads, lanes of a warp or whole warps; blocks have a row for each y.
+// Where a row has more threads than a warp every thread of the block has to come, and partials may
+// be used again only after another barrier.
+template <int kSums>
+__device__ inline void row_sums(float (&v)[kSums], RowPartials<kSums>& partials) {
   const int threads = blockDim.x;
-  if (threads <= kWarp) return group_sum(v, threads);
-  v = group_sum(v, kWarp);
-  const int warps = threads / kWarp;
-  float* row = partials + threadIdx.y * warps;
-  if (threadIdx.x % kWarp == 0) row[threadIdx.x / kWarp] = v;
+  const int width = threads < kWarp ? threads : kWarp;
+#pragma unroll
+  for (int s = 0; s < kSums; ++s) v[s] = group_sum(v[s], width);
+  if (threads <= kWarp) return;
+
+  const int warps = threads / kWarp, first = threadIdx.y * warps;
+  const int lane = threadIdx.x % kWarp;
+  if (lane == 0) {
+#pragma unroll
+    for (int s = 0; s < kSums; ++s) partials[s][first + threadIdx.x / kWarp] = v[s];
+  }
   __syncthreads();
-  v = 0;
-  for (int i = 0; i < warps; ++i) v += row[i];
-  return v;
+#pragma unroll
+  for (int s = 0; s < kSums; ++s) {
+    v[s] = group_sum(lane < warps ? partials[s][first + lane] : 0.0f, kWarp);
+  }
 }
 
 }  // namespace hk

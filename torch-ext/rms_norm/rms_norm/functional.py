@@ -10,8 +10,7 @@ from torch import Tensor
 
 from ._autograd import differentiable, gradient, in_place
 from ._checks import check_eps, check_like_x, check_rows, check_statistic, check_wanted, check_weight
-from ._missing import has_cuda_kernel, refuse_missing
-from ._ops import add_op_namespace_prefix, ops
+from ._ops import ops
 
 
 def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float = 1e-6, *, weight_offset: float = 0.0) -> Tensor:
@@ -32,8 +31,7 @@ def rms_norm(x: Tensor, weight: Tensor | None = None, eps: float = 1e-6, *, weig
     The environment: HUBKERNELS_ISA forces a CPU tier (avx512-bf16, avx512, avx2, scalar);
     HUBKERNELS_HUGE_PAGES=0 stops outputs of 32 MiB and more from asking for huge pages.
     Raises RuntimeError on a bad shape, dtype, device or eps, before any work.
-    In the build for CUDA sums are float32, and torch's ops compute the gradients, deterministic where torch's are.
-    The other ops have no kernel there yet: they raise NotImplementedError that names them.
+    In the build for CUDA sums are float32, in an order that rows, columns and dtype alone decide.
     """
     y: Tensor = _rms_norm(x, weight, eps, weight_offset)[0]
     return y
@@ -159,33 +157,6 @@ def _fake_backward_of(
     dweight = _new_gradient(x if weight is None else weight, x.shape[-1:], wanted=want_dweight)
     return _new_gradient(x, x.shape, wanted=want_dx), dweight
 
-
-def _backward_of_torch(  # noqa: PLR0913, PLR0917 (the arguments of the schema)
-    grad: Tensor,
-    x: Tensor,
-    weight: Tensor | None,
-    rstd: Tensor,
-    weight_offset: float,
-    want_dx: bool,  # noqa: FBT001
-    want_dweight: bool,  # noqa: FBT001
-) -> tuple[Tensor, Tensor]:
-    """Compute the gradients of `rms_norm` by torch's own ops, in float32: for devices without a kernel for them."""
-    normed = x.float() * rstd.unsqueeze(-1)
-    like = x if weight is None else weight
-    dx, dweight = x.new_empty(0), like.new_empty(0)
-    if want_dx:
-        scaled = grad.float() if weight is None else grad.float() * (weight.float() + weight_offset)
-        inner = (scaled * normed).mean(-1, keepdim=True)
-        dx = ((scaled - normed * inner) * rstd.unsqueeze(-1)).to(x.dtype)
-    if want_dweight:
-        terms = grad.float() * normed
-        dweight = (terms.sum(tuple(range(x.dim() - 1))) if x.dim() > 1 else terms).to(like.dtype)
-    return dx, dweight
-
-
-if has_cuda_kernel("rms_norm"):
-    torch.library.impl(add_op_namespace_prefix("rms_norm_backward"), "CUDA", _backward_of_torch)
-refuse_missing("add_rms_norm", "add_rms_norm_", "add_rms_norm_backward", "gated_rms_norm", "gated_rms_norm_backward")
 
 _rms_norm = differentiable("rms_norm", _fake_forward, _setup_context, _backward)
 _rms_norm_backward = gradient("rms_norm_backward", _fake_backward, of="rms_norm")

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from ._autograd import differentiable, gradient
 from ._checks import check_eps, check_like_x, check_rows, check_statistic, check_wanted, check_weight
-from ._missing import refuse_missing
 
 
 def layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5) -> Tensor:
@@ -83,8 +82,6 @@ def _fake_backward(
     dx = x.new_empty(x.shape if want_dx else (0,))
     return dx, gradient_of(weight, wanted=want_dweight), gradient_of(bias, wanted=want_dbias)
 
-
-refuse_missing("layer_norm", "layer_norm_backward")
 
 _layer_norm = differentiable("layer_norm", _fake_forward, _setup_context, _backward)
 _layer_norm_backward = gradient("layer_norm_backward", _fake_backward, of="layer_norm")
