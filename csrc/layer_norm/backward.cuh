@@ -21,11 +21,10 @@ struct LayerGradRows {
   int64_t cols;
 };
 
-template <typename T, bool kWholeRows>
+template <typename T>
 struct LayerGrad {
   using Element = T;
   using Args = LayerGradRows<T>;
-  static constexpr bool kWhole = kWholeRows;
   static constexpr int kPacks = 1, kDots = 2, kColumnSums = 2;
   static constexpr int N = kLanes<T>;
 
@@ -34,26 +33,30 @@ struct LayerGrad {
     float mean, rest, rstd;
   };
 
-  __device__ static Values load(const Args& args, int64_t row, bool live, int64_t column) {
+  template <typename Rows>
+  __device__ static Values load(Rows whole, const Args& args, int64_t row, bool live,
+                                int64_t column) {
     Values v;
     const int64_t cols = live ? args.cols : 0;
-    v.grad = read<kWhole, N>(args.grad + row * args.grad_stride, column, cols);
-    v.x = read<kWhole, N>(args.x + row * args.x_stride, column, cols);
+    v.grad = read<N>(whole, args.grad + row * args.grad_stride, column, cols);
+    v.x = read<N>(whole, args.x + row * args.x_stride, column, cols);
     v.mean = live ? args.mean[row] : 0;
     v.rest = live ? args.mean_rest[row] : 0;
     v.rstd = live ? args.rstd[row] : 0;
     return v;
   }
 
-  __device__ static void load_late(const Args&, int64_t, bool, int64_t, Values&) {}
+  template <typename Rows>
+  __device__ static void load_late(Rows, const Args&, int64_t, bool, int64_t, Values&) {}
 
   // Lanes behind the row would be far from its mean, and infinitely far from a huge one.
-  __device__ static void reduce(const Args& args, const Values& v, int64_t column,
+  template <typename Rows>
+  __device__ static void reduce(Rows whole, const Args& args, const Values& v, int64_t column,
                                 const float (&weight)[N], float (&dots)[2], float (&sums)[2][N]) {
     const Standardize standardize = Standardize::of(v.mean, v.rest, v.rstd);
 #pragma unroll
     for (int i = 0; i < N; ++i) {
-      if (!kWhole && column + i >= args.cols) continue;
+      if (!whole && column + i >= args.cols) continue;
       const float grad = to_float(v.grad.lane[i]);
       const float n = standardize(to_float(v.x.lane[i])), g = product(grad, weight[i]);
       dots[0] += g;
@@ -63,8 +66,9 @@ struct LayerGrad {
     }
   }
 
-  __device__ static void write(const Args& args, int64_t row, int64_t column, const Values& v,
-                               const float (&weight)[N], const float (&means)[2]) {
+  template <typename Rows>
+  __device__ static void write(Rows whole, const Args& args, int64_t row, int64_t column,
+                               const Values& v, const float (&weight)[N], const float (&means)[2]) {
     if (args.dx == nullptr) return;
     const Standardize standardize = Standardize::of(v.mean, v.rest, v.rstd);
     Pack<T> dx;
@@ -74,7 +78,7 @@ struct LayerGrad {
       const float n = standardize(to_float(v.x.lane[i]));
       dx.lane[i] = from_float<T>(product(v.rstd, fmaf(-n, means[1], g - means[0])));
     }
-    hk::write<kWhole>(args.dx + row * args.cols, column, args.cols, dx);
+    hk::write(whole, args.dx + row * args.cols, column, args.cols, dx);
   }
 };
 

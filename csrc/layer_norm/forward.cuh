@@ -28,9 +28,9 @@ struct LayerStatistics {
 };
 
 // By one thread for itself, and slowly, in few registers: hardly a row ever needs it. Exact for
-// registers are not the kernels'. Exact for equal elements.
+// equal elements.
 template <typename T>
-__device__ inline LayerStatistics precise_statistics(const T* x, int64_t cols, double eps) {
+__device__ __noinline__ LayerStatistics precise_statistics(const T* x, int64_t cols, double eps) {
   const double shift = to_float(x[0]), count = static_cast<double>(cols);
   double first = 0, second = 0;
 #pragma unroll 1
@@ -69,13 +69,13 @@ __device__ inline void save(const LayerRows<T>& args, int64_t row, const LayerSt
 }
 
 // Lanes behind the row add nothing.
-template <bool kWhole, typename T, int N>
-__device__ inline void add_distances(const Pack<T, N>& pack, float from, int64_t column,
+template <typename Rows, typename T, int N>
+__device__ inline void add_distances(Rows whole, const Pack<T, N>& pack, float from, int64_t column,
                                      int64_t cols, float& sum, float& squares) {
 #pragma unroll
   for (int i = 0; i < N; ++i) {
     const float d = to_float(pack.lane[i]) - from;
-    if (kWhole || column + i < cols) {
+    if (whole || column + i < cols) {
       sum += d;
       squares = fmaf(d, d, squares);
     }
@@ -95,11 +95,15 @@ __device__ inline Pack<T, N> scaled(const Pack<T, N>& x, const Standardize& stan
 
 constexpr int kLayerThreads = kMaxThreads / 2;
 
+// Vectors that a thread of a short row keeps; one vector takes its kernel too.
+constexpr int kShortLayerPacks = 2;
+
 // A row has blockDim.x threads, each with up to kPacks vectors of it; a block blockDim.y rows.
 // Every row of every tensor begins and ends at a vector.
-template <int kPacks, typename T, typename W>
+template <int kPacks, typename T>
 __global__ void __launch_bounds__(kPacks < kRowPacks ? kUsualThreads : kLayerThreads, 1)
-    layer_in_registers(const LayerRows<T> args, const Weight<W> weight, const Weight<W> bias) {
+    layer_in_registers(const LayerRows<T> args, const AnyWeight weight, const AnyWeight bias) {
+  constexpr Whole kWhole;
   constexpr int N = kLanes<T>;
   __shared__ RowPartials<1> first;
   __shared__ RowPartials<2> second;
@@ -113,18 +117,18 @@ __global__ void __launch_bounds__(kPacks < kRowPacks ? kUsualThreads : kLayerThr
   const float shift = to_float(x[0]);
   Pack<T, N> packs[kPacks];
 #pragma unroll
-  for (int p = 0; p < kPacks; ++p) packs[p] = read<true, N>(x, column_of(p), cols);
+  for (int p = 0; p < kPacks; ++p) packs[p] = read<N>(kWhole, x, column_of(p), cols);
   float sum[1] = {0}, sums[2] = {0, 0};
 #pragma unroll
   for (int p = 0; p < kPacks; ++p) {
     float unwanted = 0;
-    if (column_of(p) < cols) add_distances<true>(packs[p], shift, 0, cols, sum[0], unwanted);
+    if (column_of(p) < cols) add_distances(kWhole, packs[p], shift, 0, cols, sum[0], unwanted);
   }
   row_sums(sum, first);
   const float mean = shift + sum[0] / static_cast<float>(cols);
 #pragma unroll
   for (int p = 0; p < kPacks; ++p) {
-    if (column_of(p) < cols) add_distances<true>(packs[p], mean, 0, cols, sums[0], sums[1]);
+    if (column_of(p) < cols) add_distances(kWhole, packs[p], mean, 0, cols, sums[0], sums[1]);
   }
   row_sums(sums, second);
   if (!live) return;
@@ -133,18 +137,19 @@ __global__ void __launch_bounds__(kPacks < kRowPacks ? kUsualThreads : kLayerThr
 #pragma unroll
   for (int p = 0; p < kPacks; ++p) {
     float factors[N], added[N];
-    read_weight<true>(weight, column_of(p), cols, 1, factors);
-    read_weight<true>(bias, column_of(p), cols, 0, added);
-    write<true>(args.y + row * args.cols, column_of(p), cols,
-                scaled(packs[p], standardize, factors, added));
+    read_weight<T>(kWhole, weight, column_of(p), cols, 1, factors);
+    read_weight<T>(kWhole, bias, column_of(p), cols, 0, added);
+    write(kWhole, args.y + row * args.cols, column_of(p), cols,
+          scaled(packs[p], standardize, factors, added));
   }
   if (threadIdx.x == 0) save(args, row, found);
 }
 
 // As above, for rows of any length, and of any place in memory: terms are added in the same order.
-template <bool kWhole, typename T>
+template <typename T>
 __global__ void __launch_bounds__(kLayerThreads, 1)
-    layer_in_passes(const LayerRows<T> args, const AnyWeight weight, const AnyWeight bias) {
+    layer_in_passes(const LayerRows<T> args, const AnyWeight weight, const AnyWeight bias,
+                    bool whole) {
   constexpr int N = kLanes<T>;
   __shared__ RowPartials<1> first;
   __shared__ RowPartials<2> second;
@@ -156,24 +161,27 @@ __global__ void __launch_bounds__(kLayerThreads, 1)
 
   const float shift = to_float(x[0]);
   float sum[1] = {0}, sums[2] = {0, 0}, unwanted = 0;
+#pragma unroll 1
   for (int64_t c = begin; c < args.cols; c += step) {
-    add_distances<kWhole>(read<kWhole, N>(x, c, args.cols), shift, c, args.cols, sum[0], unwanted);
+    add_distances(whole, read<N>(whole, x, c, args.cols), shift, c, args.cols, sum[0], unwanted);
   }
   row_sums(sum, first);
   const float mean = shift + sum[0] / static_cast<float>(args.cols);
+#pragma unroll 1
   for (int64_t c = begin; c < args.cols; c += step) {
-    add_distances<kWhole>(read<kWhole, N>(x, c, args.cols), mean, c, args.cols, sums[0], sums[1]);
+    add_distances(whole, read<N>(whole, x, c, args.cols), mean, c, args.cols, sums[0], sums[1]);
   }
   row_sums(sums, second);
   if (!live) return;
   const LayerStatistics found = statistics_of(args, x, mean, sums);
   const Standardize standardize = Standardize::of(found.mean, found.rest, found.rstd);
+#pragma unroll 1
   for (int64_t c = begin; c < args.cols; c += step) {
     float factors[N], added[N];
-    read_weight<kWhole, T>(weight, c, args.cols, 1, factors);
-    read_weight<kWhole, T>(bias, c, args.cols, 0, added);
-    write<kWhole>(args.y + row * args.cols, c, args.cols,
-                  scaled(read<kWhole, N>(x, c, args.cols), standardize, factors, added));
+    read_weight<T>(whole, weight, c, args.cols, 1, factors);
+    read_weight<T>(whole, bias, c, args.cols, 0, added);
+    write(whole, args.y + row * args.cols, c, args.cols,
+          scaled(read<N>(whole, x, c, args.cols), standardize, factors, added));
   }
   if (threadIdx.x == 0) save(args, row, found);
 }

@@ -12,7 +12,7 @@ struct RmsGradRows {
   int64_t grad_stride;
   const T* x;
   int64_t x_stride;
-  const T* grad_summed;
+  const T* grad_summed;  // added to dx; null: nothing is
   int64_t grad_summed_stride;
   AnyWeight weight;
   const float* rstd;
@@ -21,12 +21,10 @@ struct RmsGradRows {
   int64_t cols;
 };
 
-// kSummed: another gradient is added to dx.
-template <typename T, bool kWholeRows, bool kSummed>
+template <typename T>
 struct RmsGrad {
   using Element = T;
   using Args = RmsGradRows<T>;
-  static constexpr bool kWhole = kWholeRows;
   static constexpr int kPacks = 2, kDots = 1, kColumnSums = 1;
   static constexpr int N = kLanes<T>;
 
@@ -35,25 +33,32 @@ struct RmsGrad {
     float rstd;
   };
 
-  __device__ static Values load(const Args& args, int64_t row, bool live, int64_t column) {
+  template <typename Rows>
+  __device__ static Values load(Rows whole, const Args& args, int64_t row, bool live,
+                                int64_t column) {
     Values v;
     const int64_t cols = live ? args.cols : 0;
-    v.grad = read<kWhole, N>(args.grad + row * args.grad_stride, column, cols);
-    v.x = read<kWhole, N>(args.x + row * args.x_stride, column, cols);
+    v.grad = read<N>(whole, args.grad + row * args.grad_stride, column, cols);
+    v.x = read<N>(whole, args.x + row * args.x_stride, column, cols);
     v.rstd = live ? args.rstd[row] : 0;
     return v;
   }
 
-  __device__ static void load_late(const Args& args, int64_t row, bool live, int64_t column,
-                                   Values& v) {
-    if constexpr (kSummed) {
-      v.summed = read<kWhole, N>(args.grad_summed + row * args.grad_summed_stride, column,
-                                 live ? args.cols : 0);
+  template <typename Rows>
+  __device__ static void load_late(Rows whole, const Args& args, int64_t row, bool live,
+                                   int64_t column, Values& v) {
+    if (args.grad_summed == nullptr) {
+#pragma unroll
+      for (int i = 0; i < N; ++i) v.summed.lane[i] = from_float<T>(-0.0f);  // changes no zero
+    } else {
+      v.summed = read<N>(whole, args.grad_summed + row * args.grad_summed_stride, column,
+                         live ? args.cols : 0);
     }
   }
 
-  __device__ static void reduce(const Args&, const Values& v, int64_t, const float (&weight)[N],
-                                float (&dots)[1], float (&sums)[1][N]) {
+  template <typename Rows>
+  __device__ static void reduce(Rows, const Args&, const Values& v, int64_t,
+                                const float (&weight)[N], float (&dots)[1], float (&sums)[1][N]) {
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       const float grad = to_float(v.grad.lane[i]), n = product(to_float(v.x.lane[i]), v.rstd);
@@ -62,19 +67,18 @@ struct RmsGrad {
     }
   }
 
-  __device__ static void write(const Args& args, int64_t row, int64_t column, const Values& v,
-                               const float (&weight)[N], const float (&means)[1]) {
+  template <typename Rows>
+  __device__ static void write(Rows whole, const Args& args, int64_t row, int64_t column,
+                               const Values& v, const float (&weight)[N], const float (&means)[1]) {
     if (args.dx == nullptr) return;
     Pack<T> dx;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       const float n = product(to_float(v.x.lane[i]), v.rstd);
       const float inner = fmaf(-n, means[0], product(to_float(v.grad.lane[i]), weight[i]));
-      const float value =
-          kSummed ? fmaf(v.rstd, inner, to_float(v.summed.lane[i])) : product(v.rstd, inner);
-      dx.lane[i] = from_float<T>(value);
+      dx.lane[i] = from_float<T>(fmaf(v.rstd, inner, to_float(v.summed.lane[i])));
     }
-    hk::write<kWhole>(args.dx + row * args.cols, column, args.cols, dx);
+    hk::write(whole, args.dx + row * args.cols, column, args.cols, dx);
   }
 };
 
@@ -88,18 +92,17 @@ struct GatedGradRows {
   int64_t gate_stride;
   AnyWeight weight;
   const float* rstd;
-  T* dx;     // null: not wanted
-  T* dgate;  // null: not wanted
+  T* dx;            // null: not wanted
+  T* dgate;         // null: not wanted
+  bool norm_first;  // the norm of x is multiplied by silu(gate); else x is, before it
   int64_t rows;
   int64_t cols;
 };
 
-// kNormFirst: the norm of x is multiplied by silu(gate); else x is, before it.
-template <typename T, bool kWholeRows, bool kNormFirst>
+template <typename T>
 struct GatedGrad {
   using Element = T;
   using Args = GatedGradRows<T>;
-  static constexpr bool kWhole = kWholeRows;
   static constexpr int kPacks = 1, kDots = 1, kColumnSums = 1;
   static constexpr int N = kLanes<T>;
 
@@ -108,20 +111,24 @@ struct GatedGrad {
     float rstd;
   };
 
-  __device__ static Values load(const Args& args, int64_t row, bool live, int64_t column) {
+  template <typename Rows>
+  __device__ static Values load(Rows whole, const Args& args, int64_t row, bool live,
+                                int64_t column) {
     Values v;
     const int64_t cols = live ? args.cols : 0;
-    v.grad = read<kWhole, N>(args.grad + row * args.grad_stride, column, cols);
-    v.x = read<kWhole, N>(args.x + row * args.x_stride, column, cols);
-    v.gate = read<kWhole, N>(args.gate + row * args.gate_stride, column, cols);
+    v.grad = read<N>(whole, args.grad + row * args.grad_stride, column, cols);
+    v.x = read<N>(whole, args.x + row * args.x_stride, column, cols);
+    v.gate = read<N>(whole, args.gate + row * args.gate_stride, column, cols);
     v.rstd = live ? args.rstd[row] : 0;
     return v;
   }
 
-  __device__ static void load_late(const Args&, int64_t, bool, int64_t, Values&) {}
+  template <typename Rows>
+  __device__ static void load_late(Rows, const Args&, int64_t, bool, int64_t, Values&) {}
 
-  __device__ static void reduce(const Args&, const Values& v, int64_t, const float (&weight)[N],
-                                float (&dots)[1], float (&sums)[1][N]) {
+  template <typename Rows>
+  __device__ static void reduce(Rows, const Args&, const Values& v, int64_t,
+                                const float (&weight)[N], float (&dots)[1], float (&sums)[1][N]) {
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       const float gate = silu(to_float(v.gate.lane[i])).value;
@@ -132,15 +139,16 @@ struct GatedGrad {
     }
   }
 
-  __device__ static void write(const Args& args, int64_t row, int64_t column, const Values& v,
-                               const float (&weight)[N], const float (&means)[1]) {
+  template <typename Rows>
+  __device__ static void write(Rows whole, const Args& args, int64_t row, int64_t column,
+                               const Values& v, const float (&weight)[N], const float (&means)[1]) {
     Pack<T> dx, dgate;
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       const WithSlope gate = silu(to_float(v.gate.lane[i]));
       const float x = to_float(v.x.lane[i]);
       const float scaled = product(to_float(v.grad.lane[i]), weight[i]);
-      if constexpr (kNormFirst) {
+      if (args.norm_first) {
         const float n = product(x, v.rstd);
         const float inner = fmaf(scaled, gate.value, -product(n, means[0]));
         dx.lane[i] = from_float<T>(product(v.rstd, inner));
@@ -153,9 +161,9 @@ struct GatedGrad {
         dgate.lane[i] = from_float<T>(product(inner, product(x, gate.slope)));
       }
     }
-    if (args.dx != nullptr) hk::write<kWhole>(args.dx + row * args.cols, column, args.cols, dx);
+    if (args.dx != nullptr) hk::write(whole, args.dx + row * args.cols, column, args.cols, dx);
     if (args.dgate != nullptr) {
-      hk::write<kWhole>(args.dgate + row * args.cols, column, args.cols, dgate);
+      hk::write(whole, args.dgate + row * args.cols, column, args.cols, dgate);
     }
   }
 };

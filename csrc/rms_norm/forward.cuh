@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cmath>
-#include <type_traits>
 
 #include "hk/launch.h"
 #include "hk/reduce.cuh"
@@ -11,15 +10,15 @@
 
 namespace hk {
 
-// What is normed: x; the rounded sum x + residual; x * silu(gate); or x, and the norm is multiplied
-// by silu(gate).
-enum class Norm { plain, sum, gate_first, gate_last };
+// What is normed: x; the rounded sum x + residual; or x with a gate, either x * silu(gate), or x,
+// and the norm is multiplied by silu(gate): NormRows::gate_last tells which.
+enum class Norm { plain, sum, gated };
 
 template <typename T>
 struct NormRows {
   const T* x;
   int64_t x_stride;
-  const T* other;  // residual or gate
+  const T* other;  // residual or gate; null: neither
   int64_t other_stride;
   T* summed;
   int64_t summed_stride;
@@ -29,6 +28,7 @@ struct NormRows {
   int64_t rows;
   int64_t cols;
   double eps;
+  bool gate_last;
 };
 
 constexpr float kTiny = 1e-30f;
@@ -39,48 +39,65 @@ __device__ inline bool left_range(float sum, float mean, double eps) {
   return isinf(sum) || (mean < kTiny && eps < kTiny);
 }
 
-// A product with a gate is kept as it is computed, all else in its type.
-template <typename T, Norm kNorm>
-using Normed = Pack<std::conditional_t<kNorm == Norm::gate_first, float, T>, kLanes<T>>;
+// A vector of what is normed, and of what its norm is multiplied by beside the weight. One silu
+// serves both orders of a gate: x and it are kept, and multiplied again.
+template <Norm kNorm, typename T>
+struct Normed {
+  static constexpr int N = kLanes<T>;
+  Pack<T, N> kept;
+
+  __device__ static Normed of(const Pack<T, N>& x, const Pack<T, N>& other) {
+    Normed normed{x};
+    if constexpr (kNorm == Norm::sum) {
+#pragma unroll
+      for (int i = 0; i < N; ++i) {
+        normed.kept.lane[i] = from_float<T>(to_float(x.lane[i]) + to_float(other.lane[i]));
+      }
+    }
+    return normed;
+  }
+  __device__ float value(int i, bool) const { return to_float(kept.lane[i]); }
+  __device__ float factor(int, bool) const { return 1; }
+};
+
+template <typename T>
+struct Normed<Norm::gated, T> {
+  static constexpr int N = kLanes<T>;
+  Pack<T, N> kept;
+  float gate[N];
+
+  __device__ static Normed of(const Pack<T, N>& x, const Pack<T, N>& other) {
+    Normed normed{x, {}};
+#pragma unroll
+    for (int i = 0; i < N; ++i) normed.gate[i] = silu(to_float(other.lane[i])).value;
+    return normed;
+  }
+  __device__ float value(int i, bool gate_last) const {
+    return product(to_float(kept.lane[i]), gate_last ? 1 : gate[i]);
+  }
+  __device__ float factor(int i, bool gate_last) const { return gate_last ? gate[i] : 1; }
+};
 
 template <Norm kNorm, typename T>
-__device__ inline float normed_of(T x, T other) {
-  if constexpr (kNorm == Norm::sum) return to_float(x) + to_float(other);
-  if constexpr (kNorm == Norm::gate_first) return product(to_float(x), silu(to_float(other)).value);
-  return to_float(x);
-}
-
-template <Norm kNorm, typename T, int N>
-__device__ inline Normed<T, kNorm> normed_of(const Pack<T, N>& x, const Pack<T, N>& other) {
-  using Kept = std::remove_reference_t<decltype(Normed<T, kNorm>{}.lane[0])>;
-  Normed<T, kNorm> to;
-#pragma unroll
-  for (int i = 0; i < N; ++i) {
-    to.lane[i] = from_float<Kept>(normed_of<kNorm>(x.lane[i], other.lane[i]));
-  }
-  return to;
-}
-
-template <typename T, int N>
-__device__ inline float sum_squares(const Pack<T, N>& pack) {
+__device__ inline float sum_squares(const Normed<kNorm, T>& normed, bool gate_last) {
   float sum = 0;
 #pragma unroll
-  for (int i = 0; i < N; ++i) {
-    const float v = to_float(pack.lane[i]);
+  for (int i = 0; i < kLanes<T>; ++i) {
+    const float v = normed.value(i, gate_last);
     sum = fmaf(v, v, sum);
   }
   return sum;
 }
 
 // By one thread for itself, and slowly, in few registers: hardly a row ever needs it. A sum is read
-// where it was written.
-template <Norm kNorm, typename T>
-__device__ inline float precise_rstd(const T* x, const T* other, int64_t cols, double eps) {
+// where it was written. gate: null where x itself is normed.
+template <typename T>
+__device__ __noinline__ float precise_rstd(const T* x, const T* gate, int64_t cols, double eps) {
   double sum = 0;
 #pragma unroll 1
   for (int64_t c = 0; c < cols; ++c) {
-    const T gate = kNorm == Norm::gate_first ? other[c] : x[c];
-    const double v = normed_of<kNorm == Norm::gate_first ? kNorm : Norm::plain>(x[c], gate);
+    const float factor = gate == nullptr ? 1 : silu(to_float(gate[c])).value;
+    const double v = product(to_float(x[c]), factor);
     sum += v * v;
   }
   return static_cast<float>(1 / sqrt(sum / static_cast<double>(cols) + eps));
@@ -93,19 +110,19 @@ __device__ inline float rstd_of(const NormRows<T>& args, int64_t row, float sum)
   if (!left_range(sum, mean, args.eps)) return 1 / sqrtf(mean + static_cast<float>(args.eps));
   const T* x =
       kNorm == Norm::sum ? args.summed + row * args.summed_stride : args.x + row * args.x_stride;
-  const T* other = kNorm == Norm::gate_first ? args.other + row * args.other_stride : nullptr;
-  return precise_rstd<kNorm>(x, other, args.cols, args.eps);
+  const bool gate_first = kNorm == Norm::gated && !args.gate_last;
+  return precise_rstd(x, gate_first ? args.other + row * args.other_stride : nullptr, args.cols,
+                      args.eps);
 }
 
-template <Norm kNorm, typename K, typename T, int N>
-__device__ inline Pack<T, N> scaled(const Pack<K, N>& normed, const Pack<T, N>& other, float rstd,
-                                    const float (&weight)[N]) {
+template <Norm kNorm, typename T, int N>
+__device__ inline Pack<T, N> scaled(const Normed<kNorm, T>& normed, float rstd,
+                                    const float (&weight)[N], bool gate_last) {
   Pack<T, N> y;
 #pragma unroll
   for (int i = 0; i < N; ++i) {
-    float v = to_float(normed.lane[i]) * rstd * weight[i];
-    if constexpr (kNorm == Norm::gate_last) v *= silu(to_float(other.lane[i])).value;
-    y.lane[i] = from_float<T>(v);
+    const float v = normed.value(i, gate_last) * rstd * weight[i];
+    y.lane[i] = from_float<T>(v * normed.factor(i, gate_last));
   }
   return y;
 }
@@ -119,11 +136,18 @@ constexpr int kNormThreads = kMaxThreads / 2;
 template <Norm kNorm>
 constexpr int kBoundThreads = kNorm == Norm::plain ? kMaxThreads : kNormThreads;
 
+// Vectors that a thread of a short row keeps, and of any row with a gate, whose vectors take more
+// registers; one vector takes this kernel too.
+constexpr int kShortPacks = 2;
+
 // A row has blockDim.x threads, each with up to kPacks vectors of it; a block blockDim.y rows.
-template <Norm kNorm, int kPacks, typename T, typename W>
-__global__ void __launch_bounds__(kPacks < kRowPacks ? kUsualThreads : kBoundThreads<kNorm>, 1)
-    norm_in_registers(const NormRows<T> args, const Weight<W> weight) {
-  constexpr bool kWhole = true;
+// Every row of every tensor begins and ends at a vector.
+template <Norm kNorm, int kPacks, typename T>
+__global__ void __launch_bounds__(kPacks < kRowPacks && kNorm != Norm::gated ? kUsualThreads
+                                                                             : kBoundThreads<kNorm>,
+                                  1)
+    norm_in_registers(const NormRows<T> args, const AnyWeight weight) {
+  constexpr Whole kWhole;
   constexpr int N = kLanes<T>;
   __shared__ RowPartials<1> partials;
   const int64_t index = int64_t{blockIdx.x} * blockDim.y + threadIdx.y;
@@ -135,20 +159,21 @@ __global__ void __launch_bounds__(kPacks < kRowPacks ? kUsualThreads : kBoundThr
   Pack<T, N> x[kPacks], other[kPacks];
 #pragma unroll
   for (int p = 0; p < kPacks; ++p) {
-    x[p] = read<kWhole, N>(args.x + row * args.x_stride, column_of(p), cols);
+    x[p] = read<N>(kWhole, args.x + row * args.x_stride, column_of(p), cols);
     if constexpr (kNorm != Norm::plain) {
-      other[p] = read<kWhole, N>(args.other + row * args.other_stride, column_of(p), cols);
+      other[p] = read<N>(kWhole, args.other + row * args.other_stride, column_of(p), cols);
     }
   }
-  Normed<T, kNorm> normed[kPacks];
+  Normed<kNorm, T> normed[kPacks];
   float sum[1] = {0};
 #pragma unroll
   for (int p = 0; p < kPacks; ++p) {
-    normed[p] = normed_of<kNorm>(x[p], other[p]);
-    sum[0] += sum_squares(normed[p]);
+    normed[p] = Normed<kNorm, T>::of(x[p], other[p]);
+    sum[0] += sum_squares(normed[p], args.gate_last);
     if constexpr (kNorm == Norm::sum) {
-      if (live)
-        write<kWhole>(args.summed + row * args.summed_stride, column_of(p), cols, normed[p]);
+      if (live) {
+        write(kWhole, args.summed + row * args.summed_stride, column_of(p), cols, normed[p].kept);
+      }
     }
   }
   row_sums(sum, partials);
@@ -158,88 +183,77 @@ __global__ void __launch_bounds__(kPacks < kRowPacks ? kUsualThreads : kBoundThr
 #pragma unroll
   for (int p = 0; p < kPacks; ++p) {
     float factors[N];
-    read_weight<kWhole>(weight, column_of(p), cols, 1, factors);
-    write<kWhole>(args.y + row * args.y_stride, column_of(p), cols,
-                  scaled<kNorm>(normed[p], other[p], rstd, factors));
+    read_weight<T>(kWhole, weight, column_of(p), cols, 1, factors);
+    write(kWhole, args.y + row * args.y_stride, column_of(p), cols,
+          scaled(normed[p], rstd, factors, args.gate_last));
   }
   if (threadIdx.x == 0 && args.rstd != nullptr) args.rstd[row] = rstd;
 }
 
 // As above, for rows of any length, and of any place in memory: terms are added in the same order.
-// What a thread wrote of a sum it reads again.
-template <Norm kNorm, bool kWhole, typename T>
-__global__ void __launch_bounds__(kBoundThreads<kNorm>)
-    norm_in_two_passes(const NormRows<T> args, const AnyWeight weight) {
+// What a thread wrote of a sum it reads again. A sum whose other is null is x: few rows come here,
+// and one kernel serves both.
+template <Norm kNorm, typename T>
+__global__ void __launch_bounds__(kNormThreads)
+    norm_in_two_passes(const NormRows<T> args, const AnyWeight weight, bool whole) {
   constexpr int N = kLanes<T>;
-  constexpr Norm kAgain = kNorm == Norm::sum ? Norm::plain : kNorm;
   __shared__ RowPartials<1> partials;
   const int64_t index = int64_t{blockIdx.x} * blockDim.y + threadIdx.y;
   const bool live = index < args.rows;
   const int64_t row = live ? index : args.rows - 1;
   const int64_t first = int64_t{threadIdx.x} * N, step = int64_t{blockDim.x} * N;
+  const bool is_sum = kNorm == Norm::sum && args.other != nullptr;
   const T* x = args.x + row * args.x_stride;
-  const T* other = args.other + row * args.other_stride;
+  const T* other = args.other == nullptr ? nullptr : args.other + row * args.other_stride;
   T* summed = args.summed + row * args.summed_stride;
-  const auto other_at = [&](int64_t c) {
-    if constexpr (kNorm == Norm::plain) return Pack<T, N>{};
-    return read<kWhole, N>(other, c, args.cols);
-  };
   float sum[1] = {0};
+#pragma unroll 1
   for (int64_t c = first; live && c < args.cols; c += step) {
-    const auto normed = normed_of<kNorm>(read<kWhole, N>(x, c, args.cols), other_at(c));
-    sum[0] += sum_squares(normed);
-    if constexpr (kNorm == Norm::sum) write<kWhole>(summed, c, args.cols, normed);
+    Normed<kNorm, T> normed{read<N>(whole, x, c, args.cols)};
+    if (other != nullptr) {
+      normed = Normed<kNorm, T>::of(normed.kept, read<N>(whole, other, c, args.cols));
+    }
+    sum[0] += sum_squares(normed, args.gate_last);
+    if (is_sum) write(whole, summed, c, args.cols, normed.kept);
   }
   row_sums(sum, partials);
   if constexpr (kNorm == Norm::sum) sync_warp();
   if (!live) return;
-  const float rstd = rstd_of<kNorm>(args, row, sum[0]);
+  const float rstd = kNorm == Norm::sum && !is_sum ? rstd_of<Norm::plain>(args, row, sum[0])
+                                                   : rstd_of<kNorm>(args, row, sum[0]);
+#pragma unroll 1
   for (int64_t c = first; c < args.cols; c += step) {
-    const Pack<T, N> again = read<kWhole, N>(kNorm == Norm::sum ? summed : x, c, args.cols);
-    const Pack<T, N> gate = kNorm == Norm::sum ? Pack<T, N>{} : other_at(c);
+    Normed<kNorm, T> again{read<N>(whole, is_sum ? summed : x, c, args.cols)};
+    if constexpr (kNorm == Norm::gated) {
+      again = Normed<kNorm, T>::of(again.kept, read<N>(whole, other, c, args.cols));
+    }
     float factors[N];
-    read_weight<kWhole, T>(weight, c, args.cols, 1, factors);
-    write<kWhole>(args.y + row * args.y_stride, c, args.cols,
-                  scaled<kAgain>(normed_of<kAgain>(again, gate), gate, rstd, factors));
+    read_weight<T>(whole, weight, c, args.cols, 1, factors);
+    write(whole, args.y + row * args.y_stride, c, args.cols,
+          scaled(again, rstd, factors, args.gate_last));
   }
   if (threadIdx.x == 0 && args.rstd != nullptr) args.rstd[row] = rstd;
-}
-
-template <Norm kNorm, typename T, typename W>
-void launch_in_registers(const RowLaunch& shape, const NormRows<T>& args, const Weight<W>& weight,
-                         cudaStream_t stream) {
-  const auto grid = static_cast<unsigned>(ceil_div(args.rows, shape.rows_per_block));
-  const dim3 block(shape.threads_per_row, shape.rows_per_block);
-  if (shape.packs == 1) {
-    norm_in_registers<kNorm, 1><<<grid, block, 0, stream>>>(args, weight);
-  } else if (shape.packs == 2) {
-    norm_in_registers<kNorm, 2><<<grid, block, 0, stream>>>(args, weight);
-  } else {
-    norm_in_registers<kNorm, kRowPacks><<<grid, block, 0, stream>>>(args, weight);
-  }
 }
 
 // In registers where every row of every tensor begins and ends at a vector.
 template <Norm kNorm, typename T>
 cudaError_t launch_norm(const NormRows<T>& args, const AnyWeight& weight, cudaStream_t stream) {
   constexpr int N = kLanes<T>;
-  const RowLaunch shape = pick_row_launch(ceil_div(args.cols, N), kNormThreads);
+  constexpr int kPacks = kNorm == Norm::gated ? kShortPacks : kRowPacks;
+  constexpr Norm kLong = kNorm == Norm::plain ? Norm::sum : kNorm;
+  const RowLaunch shape = pick_row_launch(ceil_div(args.cols, N), kNormThreads, kPacks);
   const bool whole =
       at_vectors(N, args.rows, args.cols, RowsAt{args.x, args.x_stride},
                  RowsAt{args.other, args.other_stride}, RowsAt{args.summed, args.summed_stride},
                  RowsAt{args.y, args.y_stride}, RowsAt{weight.data, 0});
   const auto grid = static_cast<unsigned>(ceil_div(args.rows, shape.rows_per_block));
   const dim3 block(shape.threads_per_row, shape.rows_per_block);
-  if (!whole) {
-    norm_in_two_passes<kNorm, false><<<grid, block, 0, stream>>>(args, weight);
-  } else if (shape.packs == 0) {
-    norm_in_two_passes<kNorm, true><<<grid, block, 0, stream>>>(args, weight);
-  } else if (weight.data == nullptr || weight.dtype == DType::f32) {
-    const Weight<float> of{static_cast<const float*>(weight.data), weight.offset};
-    launch_in_registers<kNorm>(shape, args, of, stream);
-  } else {
-    const Weight<T> of{static_cast<const T*>(weight.data), weight.offset};
-    launch_in_registers<kNorm>(shape, args, of, stream);
+  if (!whole || shape.packs == 0) {
+    norm_in_two_passes<kLong><<<grid, block, 0, stream>>>(args, weight, whole);
+  } else if (shape.packs <= kShortPacks) {
+    norm_in_registers<kNorm, kShortPacks><<<grid, block, 0, stream>>>(args, weight);
+  } else if constexpr (kPacks > kShortPacks) {
+    norm_in_registers<kNorm, kPacks><<<grid, block, 0, stream>>>(args, weight);
   }
   return cudaGetLastError();
 }

@@ -36,11 +36,13 @@ struct RowLaunch {
   int packs;
 };
 
-// Of a kernel that takes row by row, for rows of so many vectors. max_threads: what its registers
-// allow. What a row costs beside its elements counts where it is short: there few threads take it,
-// with several vectors each.
-constexpr RowLaunch pick_row_launch(int64_t vectors, int max_threads = kMaxThreads) {
-  const int packs = vectors < 8 ? 1 : vectors < 32 ? 2 : kRowPacks;
+// Of a kernel that takes row by row, for rows of so many vectors. max_threads, max_packs: what
+// its registers allow. What a row costs beside its elements counts where it is short: there few
+// threads take it, with several vectors each.
+constexpr RowLaunch pick_row_launch(int64_t vectors, int max_threads = kMaxThreads,
+                                    int max_packs = kRowPacks) {
+  const int wanted = vectors < 8 ? 1 : vectors < 32 ? 2 : kRowPacks;
+  const int packs = wanted < max_packs ? wanted : max_packs;
   const int threads = row_threads(ceil_div(vectors, packs));
   if (threads > max_threads) return {max_threads, 1, 0};
   return {threads, threads < kUsualThreads ? kUsualThreads / threads : 1, packs};

@@ -22,12 +22,17 @@ struct alignas(kWidest) Words {
   uint32_t word[kBytes / sizeof(uint32_t)];
 };
 
-// The vector of a row that begins at column. Where rows begin and end at vectors (kWhole) it is one
-// access, else there is one for each lane. Lanes behind the row are zero.
-template <bool kWhole, int N, typename T>
-__device__ inline Pack<T, N> read(const T* row, int64_t column, int64_t cols) {
+// Where every row of every tensor begins and ends at a vector; bool where the launch tells.
+struct Whole {
+  __host__ __device__ constexpr operator bool() const { return true; }
+};
+
+// The vector of a row that begins at column. Where rows are whole it is one access, else there is
+// one for each lane. Lanes behind the row are zero.
+template <int N, typename Rows, typename T>
+__device__ inline Pack<T, N> read(Rows whole, const T* row, int64_t column, int64_t cols) {
   Pack<T, N> pack;
-  if constexpr (kWhole) {
+  if (whole) {
     // As words: lanes that are made zero one by one take a register each.
     Words<sizeof(pack)> words{};
     if (column < cols) words = *reinterpret_cast<const Words<sizeof(pack)>*>(row + column);
@@ -42,9 +47,10 @@ __device__ inline Pack<T, N> read(const T* row, int64_t column, int64_t cols) {
   return pack;
 }
 
-template <bool kWhole, int N, typename T>
-__device__ inline void write(T* row, int64_t column, int64_t cols, const Pack<T, N>& pack) {
-  if constexpr (kWhole) {
+template <typename Rows, int N, typename T>
+__device__ inline void write(Rows whole, T* row, int64_t column, int64_t cols,
+                             const Pack<T, N>& pack) {
+  if (whole) {
     if (column < cols) *reinterpret_cast<Pack<T, N>*>(row + column) = pack;
   } else {
 #pragma unroll

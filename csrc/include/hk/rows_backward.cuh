@@ -2,16 +2,17 @@
 // in one pass.
 //
 // An Op tells what is computed. It has
-//   Element, kWhole
+//   Element
 //   kPacks                   vectors of a row that a thread has, as registers allow
 //   kDots                    means of a row that its gradients need
 //   kColumnSums              sums over rows
 //   Args                     with rows, cols, weight
 //   Values                   a vector of every input of a row
-//   load(args, row, live, column) -> Values, zeros where not live
-//   load_late(args, row, live, column, values)        what its gradients alone need
-//   reduce(args, values, column, weight, dots, sums)  adds to each
-//   write(args, row, column, values, weight, means)   writes the gradients
+//   load(whole, args, row, live, column) -> Values, zeros where not live
+//   load_late(whole, args, row, live, column, values)        what its gradients alone need
+//   reduce(whole, args, values, column, weight, dots, sums)  adds to each
+//   write(whole, args, row, column, values, weight, means)   writes the gradients
+// where whole is a Whole, or tells whether rows are.
 #pragma once
 
 #include "hk/column_sums.cuh"
@@ -45,8 +46,8 @@ __device__ inline GroupRows group_rows(const GroupSums& groups, int64_t rows) {
   return {begin, left < groups.rows_per_group ? static_cast<int>(left) : groups.rows_per_group};
 }
 
-template <typename Op>
-__device__ inline void write_sums(const GroupSums& groups, int64_t cols, int64_t column,
+template <typename Op, typename Rows>
+__device__ inline void write_sums(Rows whole, const GroupSums& groups, int64_t cols, int64_t column,
                                   const float (&sums)[Op::kColumnSums][kLanesOf<Op>]) {
 #pragma unroll
   for (int s = 0; s < Op::kColumnSums; ++s) {
@@ -54,7 +55,7 @@ __device__ inline void write_sums(const GroupSums& groups, int64_t cols, int64_t
 #pragma unroll
     for (int i = 0; i < kLanesOf<Op>; ++i) pack.lane[i] = sums[s][i];
     float* to = groups.partial + (int64_t{blockIdx.y} * Op::kColumnSums + s) * cols;
-    write<Op::kWhole>(to, column, cols, pack);
+    write(whole, to, column, cols, pack);
   }
 }
 
@@ -90,6 +91,7 @@ template <typename Op>
 __global__ void __launch_bounds__(kGroupThreads)
     rows_backward(const typename Op::Args args, const GroupSums groups) {
   constexpr int N = kLanesOf<Op>;
+  constexpr Whole kWhole;
   __shared__ RowPartials<Op::kDots> partials[2];
   const GroupRows of = group_rows(groups, args.rows);
   const float share = 1 / static_cast<float>(args.cols);
@@ -99,9 +101,8 @@ __global__ void __launch_bounds__(kGroupThreads)
   int slot = threadIdx.y;
 #pragma unroll
   for (int p = 0; p < Op::kPacks; ++p) {
-    read_weight<Op::kWhole, typename Op::Element>(args.weight, column_of(p), args.cols, 1,
-                                                  weight[p]);
-    next[p] = Op::load(args, of.begin + slot, slot < of.count, column_of(p));
+    read_weight<typename Op::Element>(kWhole, args.weight, column_of(p), args.cols, 1, weight[p]);
+    next[p] = Op::load(kWhole, args, of.begin + slot, slot < of.count, column_of(p));
   }
   int turn = 0;
 #pragma unroll 1
@@ -113,12 +114,12 @@ __global__ void __launch_bounds__(kGroupThreads)
 #pragma unroll
     for (int p = 0; p < Op::kPacks; ++p) {
       now[p] = next[p];
-      Op::load_late(args, row, live, column_of(p), now[p]);
-      next[p] = Op::load(args, of.begin + later, later < of.count, column_of(p));
+      Op::load_late(kWhole, args, row, live, column_of(p), now[p]);
+      next[p] = Op::load(kWhole, args, of.begin + later, later < of.count, column_of(p));
     }
 #pragma unroll
     for (int p = 0; p < Op::kPacks; ++p) {
-      Op::reduce(args, now[p], column_of(p), weight[p], dots, sums[p]);
+      Op::reduce(kWhole, args, now[p], column_of(p), weight[p], dots, sums[p]);
     }
     row_sums(dots, partials[turn]);
     turn ^= 1;
@@ -126,14 +127,14 @@ __global__ void __launch_bounds__(kGroupThreads)
     for (int d = 0; d < Op::kDots; ++d) dots[d] = product(dots[d], share);
 #pragma unroll
     for (int p = 0; p < Op::kPacks; ++p) {
-      if (live) Op::write(args, row, column_of(p), now[p], weight[p], dots);
+      if (live) Op::write(kWhole, args, row, column_of(p), now[p], weight[p], dots);
     }
   }
   if (groups.partial == nullptr) return;
 #pragma unroll
   for (int p = 0; p < Op::kPacks; ++p) {
     if (blockDim.y > 1) add_slots<Op>(sums[p]);
-    if (threadIdx.y == 0) write_sums<Op>(groups, args.cols, column_of(p), sums[p]);
+    if (threadIdx.y == 0) write_sums<Op>(kWhole, groups, args.cols, column_of(p), sums[p]);
   }
 }
 
@@ -141,7 +142,7 @@ __global__ void __launch_bounds__(kGroupThreads)
 // the same order. First the means of rows; a row has blockDim.x threads.
 template <typename Op>
 __global__ void __launch_bounds__(kGroupThreads)
-    row_means(const typename Op::Args args, float* means) {
+    row_means(const typename Op::Args args, bool whole, float* means) {
   constexpr int N = kLanesOf<Op>;
   __shared__ RowPartials<Op::kDots> partials;
   const int64_t row = int64_t{blockIdx.x} * blockDim.y + threadIdx.y;
@@ -149,10 +150,11 @@ __global__ void __launch_bounds__(kGroupThreads)
   const float share = 1 / static_cast<float>(args.cols);
   float dots[Op::kDots] = {};
   float unwanted[Op::kColumnSums][N] = {};
+#pragma unroll 1
   for (int64_t c = int64_t{threadIdx.x} * N; c < args.cols; c += int64_t{blockDim.x} * N) {
     float weight[N];
-    read_weight<Op::kWhole, typename Op::Element>(args.weight, c, args.cols, 1, weight);
-    Op::reduce(args, Op::load(args, row, live, c), c, weight, dots, unwanted);
+    read_weight<typename Op::Element>(whole, args.weight, c, args.cols, 1, weight);
+    Op::reduce(whole, args, Op::load(whole, args, row, live, c), c, weight, dots, unwanted);
   }
   row_sums(dots, partials);
   if (!live || threadIdx.x != 0) return;
@@ -163,26 +165,28 @@ __global__ void __launch_bounds__(kGroupThreads)
 // Then all else: a block a strip of columns of a group, with the slots that it has above.
 template <typename Op>
 __global__ void __launch_bounds__(kSlotThreads, 1)
-    strips_backward(const typename Op::Args args, const float* means, const GroupSums groups) {
+    strips_backward(const typename Op::Args args, bool whole, const float* means,
+                    const GroupSums groups) {
   constexpr int N = kLanesOf<Op>;
   const GroupRows of = group_rows(groups, args.rows);
   const int64_t column = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * N;
   float weight[N];
-  read_weight<Op::kWhole, typename Op::Element>(args.weight, column, args.cols, 1, weight);
+  read_weight<typename Op::Element>(whole, args.weight, column, args.cols, 1, weight);
   float sums[Op::kColumnSums][N] = {};
+#pragma unroll 1
   for (int slot = threadIdx.y; slot < of.count; slot += blockDim.y) {
     const int64_t row = of.begin + slot;
-    typename Op::Values now = Op::load(args, row, true, column);
-    Op::load_late(args, row, true, column, now);
+    typename Op::Values now = Op::load(whole, args, row, true, column);
+    Op::load_late(whole, args, row, true, column, now);
     float unwanted[Op::kDots] = {}, mean[Op::kDots];
-    Op::reduce(args, now, column, weight, unwanted, sums);
+    Op::reduce(whole, args, now, column, weight, unwanted, sums);
 #pragma unroll
     for (int d = 0; d < Op::kDots; ++d) mean[d] = means[row * Op::kDots + d];
-    Op::write(args, row, column, now, weight, mean);
+    Op::write(whole, args, row, column, now, weight, mean);
   }
   if (groups.partial == nullptr) return;
   if (blockDim.y > 1) add_slots<Op>(sums);
-  if (threadIdx.y == 0) write_sums<Op>(groups, args.cols, column, sums);
+  if (threadIdx.y == 0) write_sums<Op>(whole, groups, args.cols, column, sums);
 }
 
 // What a backward has to know of its shape, the same for whoever makes room and whoever launches.
@@ -201,29 +205,28 @@ inline BackwardPlan plan_backward(int64_t rows, int64_t cols, DType dtype, int p
 
 // In one kernel where every row begins and ends at a vector and is not too long.
 template <typename Op>
-cudaError_t launch_rows_backward(const typename Op::Args& args, const BackwardPlan& plan,
-                                 float* workspace, bool want_sums, cudaStream_t stream) {
+cudaError_t launch_rows_backward(const typename Op::Args& args, bool whole,
+                                 const BackwardPlan& plan, float* workspace, bool want_sums,
+                                 cudaStream_t stream) {
   const GroupLaunch& shape = plan.shape;
   const GroupSums groups{want_sums ? workspace + plan.mean_floats : nullptr,
                          static_cast<int>(shape.rows_per_group)};
   const auto count = static_cast<unsigned>(shape.groups);
-  if constexpr (Op::kWhole) {
-    if (shape.in_registers) {
-      const dim3 block(shape.threads_per_row, shape.slots);
-      rows_backward<Op><<<dim3(1, count), block, 0, stream>>>(args, groups);
-      return cudaGetLastError();
-    }
+  if (whole && shape.in_registers) {
+    const dim3 block(shape.threads_per_row, shape.slots);
+    rows_backward<Op><<<dim3(1, count), block, 0, stream>>>(args, groups);
+    return cudaGetLastError();
   }
   const auto blocks = static_cast<unsigned>(ceil_div(args.rows, shape.slots));
   const dim3 rows(shape.threads_per_row, shape.slots);
-  row_means<Op><<<blocks, rows, 0, stream>>>(args, workspace);
+  row_means<Op><<<blocks, rows, 0, stream>>>(args, whole, workspace);
   const cudaError_t status = cudaGetLastError();
   if (status != cudaSuccess) return status;
   const int threads = shape.threads_per_row < kSlotThreads ? shape.threads_per_row : kSlotThreads;
   const dim3 strip(threads, shape.slots);
   const int64_t width = int64_t{strip.x} * kLanesOf<Op>;
   const dim3 grid(static_cast<unsigned>(ceil_div(args.cols, width)), count);
-  strips_backward<Op><<<grid, strip, 0, stream>>>(args, workspace, groups);
+  strips_backward<Op><<<grid, strip, 0, stream>>>(args, whole, workspace, groups);
   return cudaGetLastError();
 }
 

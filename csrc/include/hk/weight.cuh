@@ -6,44 +6,33 @@
 
 namespace hk {
 
-// Elements of type W; null: there is none, and offset is zero.
-template <typename W>
-struct Weight {
-  const W* data;
-  float offset;
-};
-
-// Of any type: for kernels that read it seldom, or seldom run.
+// Elements of float or of the type of x, as dtype tells; data null: there is none, and offset is
+// zero. Its type is no template's: a branch that all threads take alike costs less than kernels.
 struct AnyWeight {
   const void* data;
   DType dtype;
   float offset;
 };
 
-// absent: what stands for it where there is none.
-template <bool kWhole, int N, typename W>
-__device__ inline void read_weight(const Weight<W>& weight, int64_t column, int64_t cols,
-                                   float absent, float (&to)[N]) {
-  if (weight.data == nullptr) {
-#pragma unroll
-    for (int i = 0; i < N; ++i) to[i] = absent;
-    return;
-  }
-  const Pack<W, N> pack = read<kWhole, N>(weight.data, column, cols);
+template <int N, typename W, typename Rows>
+__device__ inline void read_weight_of(Rows whole, const AnyWeight& weight, int64_t column,
+                                      int64_t cols, float (&to)[N]) {
+  const Pack<W, N> pack = read<N>(whole, static_cast<const W*>(weight.data), column, cols);
 #pragma unroll
   for (int i = 0; i < N; ++i) to[i] = to_float(pack.lane[i]) + weight.offset;
 }
 
-// T: what it is where it is not float. There it is like x.
-template <bool kWhole, typename T, int N>
-__device__ inline void read_weight(const AnyWeight& weight, int64_t column, int64_t cols,
-                                   float absent, float (&to)[N]) {
-  if (weight.data == nullptr || weight.dtype == DType::f32) {
-    read_weight<kWhole>(Weight<float>{static_cast<const float*>(weight.data), weight.offset},
-                        column, cols, absent, to);
+// T: the type of x. absent: what stands for a weight where there is none.
+template <typename T, typename Rows, int N>
+__device__ inline void read_weight(Rows whole, const AnyWeight& weight, int64_t column,
+                                   int64_t cols, float absent, float (&to)[N]) {
+  if (weight.data == nullptr) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) to[i] = absent;
+  } else if (weight.dtype == DType::f32) {
+    read_weight_of<N, float>(whole, weight, column, cols, to);
   } else {
-    read_weight<kWhole>(Weight<T>{static_cast<const T*>(weight.data), weight.offset}, column, cols,
-                        absent, to);
+    read_weight_of<N, T>(whole, weight, column, cols, to);
   }
 }
 
