@@ -510,7 +510,7 @@ def test_a_head_that_is_no_commit_that_came_is_refused(archive: Path, tmp_path: 
 
     if again:
         unpack(archive, tmp_path / "in")
-    bad = harmful(archive, tmp_path / "out", "0" * 40 + "\n", "")
+    bad = harmful(archive, tmp_path / "out", "0" * 40 + "\n", "# pack-refs with: peeled fully-peeled sorted \n")
     with pytest.raises(CheckFailedError, match=f"org/base is damaged: refs/heads/main names {'0' * 40}, which is no"):
         unpack(bad, tmp_path / "in")
     assert (tmp_path / "in/kernels/org/base.git").exists() == again
