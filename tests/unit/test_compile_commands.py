@@ -39,6 +39,11 @@ def test_entries_of_other_sources_are_kept_while_they_are_there(tmp_path: Path) 
     ]
 
 
+def test_a_source_of_two_backends_has_the_first_command(tmp_path: Path) -> None:
+    of_cpu, of_cuda = entry(tmp_path, "binding.cpp"), entry(tmp_path, "binding.cpp", "-DUSE_CUDA=1")
+    assert merge(None, [of_cpu, of_cuda, entry(tmp_path, "gpu.cpp")]) == [of_cpu, entry(tmp_path, "gpu.cpp")]
+
+
 @pytest.mark.parametrize("text", ["", "not json", "{}", '[1, {"file": 3}, {"directory": "x"}, null]', "[[]]"])
 def test_what_is_no_list_of_entries_is_replaced(tmp_path: Path, text: str) -> None:
     path = tmp_path / "compile_commands.json"

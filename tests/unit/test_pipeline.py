@@ -48,8 +48,17 @@ def test_the_plan_that_is_told_is_the_one_that_was_used(project: Path, monkeypat
     (package,) = builder.project.packages
     (variant,) = builder.decide(package).accepted
     made = builder.build(package, variant, silent)
-    assert builder.planned["my-table"].op_id == made.op_id
+    assert builder.planned["my-table", "cpu"].op_id == made.op_id
     assert "CHANGED" in (made.folder / "op.py").read_text(encoding="utf-8")
+
+
+def test_the_plan_of_every_backend_is_told(tmp_path: Path) -> None:
+    """Of a package for the CPU and CUDA, editors and clang-tidy never heard of the sources for CUDA."""
+    builder = builder_of(write_noarch(tmp_path, "my-table", ("cpu", "cuda")))
+    (package,) = builder.project.packages
+    for variant in builder.decide(package).accepted:
+        builder.build(package, variant, silent)
+    assert set(builder.planned) == {("my-table", "cpu"), ("my-table", "cuda")}
 
 
 def test_a_builder_with_sanitizers_has_no_place_where_a_client_looks(project: Path) -> None:

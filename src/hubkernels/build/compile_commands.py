@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +37,18 @@ def entries(plan: BuildPlan, root: Path) -> list[Entry]:
 
 
 def merge(old: object, new: Iterable[Entry]) -> list[Entry]:
-    """The new entries, and the old ones of other sources that are still there; whatever else stood there is dropped."""
-    made = list(new)
-    replaced = {(entry["directory"], entry["file"]) for entry in made}
-    kept = [entry for entry in (old if isinstance(old, list) else []) if _is_alive(entry, replaced)]
-    return sorted((*kept, *made), key=lambda entry: (entry["directory"], entry["file"]))
+    """The new entries, and the old ones of other sources that are still there; whatever else stood there is dropped.
+
+    Of several for one source, which more than one backend has, the first.
+    """
+    made: dict[tuple[str, str], Entry] = {}
+    for entry in new:
+        made.setdefault((entry["directory"], entry["file"]), entry)
+    kept = [entry for entry in (old if isinstance(old, list) else []) if _is_alive(entry, made)]
+    return sorted((*kept, *made.values()), key=lambda entry: (entry["directory"], entry["file"]))
 
 
-def _is_alive(entry: object, replaced: set[tuple[str, str]]) -> bool:
+def _is_alive(entry: object, replaced: Container[tuple[str, str]]) -> bool:
     if not isinstance(entry, dict):
         return False
     directory, file = entry.get("directory"), entry.get("file")

@@ -57,8 +57,8 @@ class Builder:
         self.sdks = project_sdks(project.root, self.cache, environment, tell)
         pinned = Pinned() if settings.system else self.sdks.pinned()
         self.planner = Planner(self.machine, self.environment, settings, hashes, self.cache.store, pinned=pinned)
-        self.planned: dict[str, BuildPlan] = {}
-        """By package, the plan of the first variant that was built or tried."""
+        self.planned: dict[tuple[str, str], BuildPlan] = {}
+        """By package and backend, the plan of the first variant that was built or tried."""
         self._cache_told = False
 
     def decide(self, package: Package) -> Decisions:
@@ -115,7 +115,7 @@ class Builder:
             with locked(self.places.work, report):
                 self.planner.renew()
                 made = self.plan(package, variant)  # another build may have been at work while we waited
-                self.planned.setdefault(package.name, made)
+                self.planned.setdefault((package.name, variant.backend.name), made)
                 if not is_current(made, folder):
                     sweep(self.places.work, self.places.runs)
                     try:
@@ -126,7 +126,7 @@ class Builder:
                         raise
         else:
             note_commit(folder, lambda: git_state(package.root, self.environment, self.planner.own_files()))
-        self.planned.setdefault(package.name, made)
+        self.planned.setdefault((package.name, variant.backend.name), made)
         return Artifact(package.name, variant.tag, made.op_id, folder, fresh=False)
 
     def compile(self, made: BuildPlan, package: Package, variant: AnyVariant, folder: Path, report: Report) -> bool:

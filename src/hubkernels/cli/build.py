@@ -122,6 +122,6 @@ def _tell_editors(builder: Builder) -> None:
     from hubkernels.build.compile_commands import entries, write_compile_commands  # noqa: PLC0415
 
     roots = {package.name: package.root for package in builder.project.packages}
-    found = [entry for name, plan in builder.planned.items() for entry in entries(plan, roots[name])]
+    found = [entry for (name, _), plan in builder.planned.items() for entry in entries(plan, roots[name])]
     if found:
         write_compile_commands(builder.places.build, found)
