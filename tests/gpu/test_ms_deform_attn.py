@@ -1,19 +1,15 @@
 """`ms_deform_attn` on a GPU, from the very file that was built on a machine without one.
 
-HUBKERNELS_TEST_ARTIFACTS names the folder of artifacts, build/ if it is not set. The client takes no part, and of the
-builder the form of a case alone, so that a machine with a GPU needs torch and pytest alone.
+`artifact.py` tells where it is. The client takes no part, and of the builder the form of a case alone: a machine with
+a GPU needs torch and pytest.
 """
 
 from __future__ import annotations
 
 import copy
-import importlib.util
 import itertools
 import math
-import os
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -24,6 +20,7 @@ import torch
 from torch import Tensor
 
 from tests.cases.ms_deform_attn import CASE, SHAPES, grid_sample_form, reference
+from tests.gpu.artifact import load_artifact
 
 if not torch.cuda.is_available():
     pytest.skip("this machine has no GPU that torch can use", allow_module_level=True)
@@ -57,20 +54,7 @@ MORE_SHAPES = {
 
 @pytest.fixture(scope="module")
 def ms_deform_attn() -> ModuleType:
-    """The Python package of the variant for CUDA."""
-    root = Path(os.environ.get("HUBKERNELS_TEST_ARTIFACTS", "build")) / "ms-deform-attn"
-    found = sorted(root.glob("torch-stable-abi*-cu*"))
-    variants = [folder for folder in found if folder.is_dir() and not folder.name.endswith(".records")]
-    assert len(variants) == 1, f"one variant for CUDA is wanted in {root}: {variants}"
-    name = "ms_deform_attn_under_test"
-    place = variants[0] / "__init__.py"
-    spec = importlib.util.spec_from_file_location(name, place, submodule_search_locations=[str(variants[0])])
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_artifact("ms-deform-attn")
 
 
 @pytest.fixture

@@ -1,17 +1,13 @@
 """`rms_norm` on a GPU, from the very file that was built on a machine without one.
 
-HUBKERNELS_TEST_ARTIFACTS names the folder of artifacts, build/ if it is not set. Neither the builder nor the client
-takes part, so that a machine with a GPU needs torch and pytest alone.
+`artifact.py` tells where it is. Neither the builder nor the client takes part, so that a machine with a GPU needs torch
+and pytest alone.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import os
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -19,6 +15,8 @@ import pytest
 pytest.importorskip("torch", reason="no torch is installed")
 import torch
 from torch import Tensor
+
+from tests.gpu.artifact import load_artifact
 
 if not torch.cuda.is_available():
     pytest.skip("this machine has no GPU that torch can use", allow_module_level=True)
@@ -48,20 +46,7 @@ SHAPES: dict[str, tuple[int, ...]] = {
 
 @pytest.fixture(scope="module")
 def rms_norm() -> ModuleType:
-    """The Python package of the variant for CUDA."""
-    root = Path(os.environ.get("HUBKERNELS_TEST_ARTIFACTS", "build")) / "rms-norm"
-    found = sorted(root.glob("torch-stable-abi*-cu*"))
-    variants = [folder for folder in found if folder.is_dir() and not folder.name.endswith(".records")]
-    assert len(variants) == 1, f"one variant for CUDA is wanted in {root}: {variants}"
-    name = "rms_norm_under_test"
-    place = variants[0] / "__init__.py"
-    spec = importlib.util.spec_from_file_location(name, place, submodule_search_locations=[str(variants[0])])
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_artifact("rms-norm")
 
 
 def make(*shape: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:

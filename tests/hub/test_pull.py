@@ -223,17 +223,23 @@ def test_large_files_come_along(serve: Serve, tmp_path: Path, monkeypatch: pytes
     assert loaded(other, top, tmp_path / "home") == "40\n"
 
 
-@pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # of the client, on upload
-def test_a_large_file_that_is_damaged_in_the_cache_is_fetched_anew(
-    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The Hub was blamed for it, by each pull."""
+def prefetched(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Site, str]:
+    """A site whose cache has a published kernel with a large file, and the commit of it."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
     (tmp_path / "project").mkdir()
     site = Site(serve(lfs="always"), tmp_path / "project")
     commit = site.publish("org/base", answering(40))
     assert site.cli("lock", "org/base@1").code == 0
     assert site.cli("prefetch", "--lock", site.folder / "kernels.lock").code == 0
+    return site, commit
+
+
+@pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # of the client, on upload
+def test_a_large_file_that_is_damaged_in_the_cache_is_fetched_anew(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The Hub was blamed for it, by each pull."""
+    site, commit = prefetched(serve, tmp_path, monkeypatch)
     for damaged in (TABLE[:-1], TABLE[:-1] + b"?", TABLE + b"?"):
         blob = (site.cached("org/base", commit) / "build/torch-cpu/data/table.bin").resolve()
         assert blob.read_bytes() == TABLE
@@ -256,12 +262,7 @@ def test_what_is_no_file_in_the_cache_is_named(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], object]
 ) -> None:
     """A folder was an error without a way out, and a pipe was waited for, for ever."""
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
-    (tmp_path / "project").mkdir()
-    site = Site(serve(lfs="always"), tmp_path / "project")
-    commit = site.publish("org/base", answering(40))
-    assert site.cli("lock", "org/base@1").code == 0
-    assert site.cli("prefetch", "--lock", site.folder / "kernels.lock").code == 0
+    site, commit = prefetched(serve, tmp_path, monkeypatch)
     blob = (site.cached("org/base", commit) / "build/torch-cpu/data/table.bin").resolve()
     blob.unlink()
     make(blob)

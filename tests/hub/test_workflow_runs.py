@@ -127,7 +127,7 @@ def test_this_repository_is_released_by_its_own_workflow(own: ServedSigstore, tm
         runner = runner_of(repository, tmp_path / "run", hub, own, real=True)
         done = results(runner.run("release.yml"))
         assert done == {"build": "success", "parity": "success", "publish": "success"}, "\n".join(runner.log)
-        (told,) = (tmp_path / "run/jobs").glob("*-publish/work/published.json")
+        (told,) = (tmp_path / "run/jobs").glob("*-publish/*/published.json")
         published = json.loads(told.read_text())
         assert {each["repo_id"].partition("/")[0] for each in published} == {"hubkernels"}
         for each in published:

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "checks.h"
+#include "gradients.h"
 #include "hk/memory.h"
 #include "hk/tensor.h"
 #include "ms_deform_attn/ms_deform_attn.h"
@@ -102,10 +103,6 @@ bool packs(const hk::DeformInputs& in) {
   return 2 * in.queries * reads_of(in) >= kPackedHalfReads * in.pixels;
 }
 
-Tensor empty(const Tensor& like, torch::headeronly::IntHeaderOnlyArrayRef sizes) {
-  return torch::stable::new_empty(like, sizes, like.scalar_type());
-}
-
 int64_t bytes_of(const Tensor& t) { return t.numel() * static_cast<int64_t>(t.element_size()); }
 
 // A head's row has to be whole lines: of a line that two heads share, each would write a part.
@@ -124,7 +121,7 @@ Tensor ms_deform_attn(const Tensor& value, const Tensor& spatial_shapes,
 
   const int64_t sizes[] = {value.size(0), sampling_locations.size(1),
                            value.size(2) * value.size(3)};
-  Tensor out = empty(value, sizes);
+  Tensor out = hk::empty(value, sizes);
   if (!has_samples(a)) return torch::stable::zero_(out);
 
   const Inputs inputs(a, levels);
@@ -165,20 +162,8 @@ std::tuple<Tensor, Tensor, Tensor> ms_deform_attn_backward(
   hk::check_grad(kBackward, grad, a, check_device);
   const hk::DeformKernels& kernels = hk::ms_deform_attn_kernels();
 
-  const auto gradient = [](const Tensor& of, bool wanted) {
-    const int64_t none[] = {0};
-    return wanted ? empty(of, of.sizes()) : empty(of, none);
-  };
-  Tensor grad_value = gradient(value, want_value);
-  Tensor grad_locations = gradient(sampling_locations, want_locations);
-  Tensor grad_weights = gradient(attention_weights, want_weights);
-  if (!has_samples(a)) {
-    return {torch::stable::zero_(grad_value), torch::stable::zero_(grad_locations),
-            torch::stable::zero_(grad_weights)};
-  }
-  if (!want_value && !want_locations && !want_weights) {
-    return {grad_value, grad_locations, grad_weights};
-  }
+  hk::DeformGradients gradients(a, want_value, want_locations, want_weights);
+  if (!has_samples(a) || !gradients.any_wanted()) return gradients.tensors();
 
   const Inputs inputs(a, levels);
   const hk::DeformInputs& in = inputs.view();
@@ -191,21 +176,19 @@ std::tuple<Tensor, Tensor, Tensor> ms_deform_attn_backward(
     partial.emplace(in.batch * in.heads * chunks * (in.pixels + 1) * vectors_of(in) *
                     hk::kDeformLanes);
   }
-  const auto data = [](Tensor& t, bool wanted) { return wanted ? t.mutable_data_ptr() : nullptr; };
-  if (want_value) hk::advise_huge_pages(grad_value.mutable_data_ptr(), bytes_of(grad_value));
-  if (want_locations) {
-    hk::advise_huge_pages(grad_locations.mutable_data_ptr(), bytes_of(grad_locations));
+  for (hk::Gradient* large : {&gradients.value, &gradients.locations}) {
+    if (large->wanted) hk::advise_huge_pages(large->data(), bytes_of(large->tensor));
   }
   const hk::DeformBackward args{
       .in = in,
       .grad = out_grad.const_data_ptr(),
-      .grad_value = data(grad_value, want_value),
-      .grad_locations = data(grad_locations, want_locations),
-      .grad_weights = data(grad_weights, want_weights),
+      .grad_value = gradients.value.data(),
+      .grad_locations = gradients.locations.data(),
+      .grad_weights = gradients.weights.data(),
       .partial = partial ? partial->get() : nullptr,
       .chunks = chunks,
       .queries_per_chunk = queries_per_chunk,
-      .stream = want_value && !partial && streams(grad_value, in),
+      .stream = want_value && !partial && streams(gradients.value.tensor, in),
   };
   const int64_t task_vectors = (queries_per_chunk * reads_of(in) + in.pixels) * vectors_of(in);
   torch::stable::parallel_for(0, in.batch * in.heads * chunks,
@@ -219,7 +202,7 @@ std::tuple<Tensor, Tensor, Tensor> ms_deform_attn_backward(
         0, in.batch * in.heads * in.pixels, ceil_div(kVectorsPerThread, chunks * vectors_of(in)),
         [&](int64_t begin, int64_t end) { kernels.sum_chunks(args, begin, end); });
   }
-  return {grad_value, grad_locations, grad_weights};
+  return gradients.tensors();
 }
 
 std::string cpu_isa() { return hk::ms_deform_attn_isa(); }

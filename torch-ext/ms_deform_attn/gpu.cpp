@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "checks.h"
+#include "gradients.h"
 #include "hk/cuda.h"
 #include "ms_deform_attn/ms_deform_attn.h"
 #include "registration.h"
@@ -122,10 +123,6 @@ void check_status(const char* op, cudaError_t status) {
                   ": the kernel was not launched: ", cudaGetErrorString(status));
 }
 
-Tensor empty(const Tensor& like, torch::headeronly::IntHeaderOnlyArrayRef sizes) {
-  return torch::stable::new_empty(like, sizes, like.scalar_type());
-}
-
 Tensor ms_deform_attn(const Tensor& value, const Tensor& spatial_shapes,
                       const std::optional<Tensor>& level_start_index,
                       const Tensor& sampling_locations, const Tensor& attention_weights) {
@@ -139,7 +136,7 @@ Tensor ms_deform_attn(const Tensor& value, const Tensor& spatial_shapes,
 
   const int64_t sizes[] = {value.size(0), sampling_locations.size(1),
                            value.size(2) * value.size(3)};
-  Tensor out = empty(value, sizes);
+  Tensor out = hk::empty(value, sizes);
   if (!has_samples(a)) return torch::stable::zero_(out);
   const Inputs inputs(a, maps);
   check_status(kForward, hk::ms_deform_attn({.in = inputs.view(), .out = out.mutable_data_ptr()},
@@ -161,30 +158,17 @@ std::tuple<Tensor, Tensor, Tensor> ms_deform_attn_backward(
   const torch::stable::accelerator::DeviceGuard guard(device);
   const Maps maps(kBackward, a);
 
-  const auto gradient = [](const Tensor& of, bool wanted) {
-    const int64_t none[] = {0};
-    return wanted ? empty(of, of.sizes()) : empty(of, none);
-  };
-  Tensor grad_value = gradient(value, want_value);
-  Tensor grad_locations = gradient(sampling_locations, want_locations);
-  Tensor grad_weights = gradient(attention_weights, want_weights);
-  if (!has_samples(a)) {
-    return {torch::stable::zero_(grad_value), torch::stable::zero_(grad_locations),
-            torch::stable::zero_(grad_weights)};
-  }
-  if (!want_value && !want_locations && !want_weights) {
-    return {grad_value, grad_locations, grad_weights};
-  }
+  hk::DeformGradients gradients(a, want_value, want_locations, want_weights);
+  if (!has_samples(a) || !gradients.any_wanted()) return gradients.tensors();
 
   const Inputs inputs(a, maps);
   const Tensor out_grad = torch::stable::contiguous(grad);
-  const auto data = [](Tensor& t, bool wanted) { return wanted ? t.mutable_data_ptr() : nullptr; };
   hk::DeformBackward args{
       .in = inputs.view(),
       .grad = out_grad.const_data_ptr(),
-      .grad_value = data(grad_value, want_value),
-      .grad_locations = data(grad_locations, want_locations),
-      .grad_weights = data(grad_weights, want_weights),
+      .grad_value = gradients.value.data(),
+      .grad_locations = gradients.locations.data(),
+      .grad_weights = gradients.weights.data(),
       .workspace = nullptr,
       .exact = deterministic,
   };
@@ -197,7 +181,7 @@ std::tuple<Tensor, Tensor, Tensor> ms_deform_attn_backward(
     args.workspace = workspace->mutable_data_ptr();
   }
   check_status(kBackward, hk::ms_deform_attn_backward(args, hk::current_stream(device)));
-  return {grad_value, grad_locations, grad_weights};
+  return gradients.tensors();
 }
 
 }  // namespace
