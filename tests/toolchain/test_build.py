@@ -240,7 +240,8 @@ def test_a_file_that_changes_while_it_is_built_spoils_nothing(
 
 
 def test_a_python_file_that_changes_while_it_is_built_spoils_nothing(small: SmallProject, tmp_path: Path) -> None:
-    """Here git is a script that edits the file: it runs when all is compiled, or before."""
+    """Here git is a script that edits the file: it runs when all is compiled, or before. No checkout, no git."""
+    (small.root / ".git/objects").mkdir(parents=True)
     layers = small.root / "torch-ext/my_kernel/layers.py"
     (tmp_path / "bin").mkdir()
     git = tmp_path / "bin/git"

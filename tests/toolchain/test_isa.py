@@ -232,7 +232,7 @@ xsaveopt xsaves
 """Spelled as ``-m`` has them."""
 
 NO_INSTRUCTIONS = re.compile(
-    r"_*(tune_|k8|amd|znver|bdver|core|corei7|nocona|haswell|skylake|knm|icelake|sapphire|FP_FAST|FLT)"
+    r"_*(tune_|k8|amd|znver|bdver|core|corei7|nocona|haswell|[a-z]+lake|knm|[a-z]+rapids|FP_FAST|FLT)"
 )
 NO_QUESTION = {
     "__INVPCID__",
